@@ -10,7 +10,7 @@ from typing import Any
 from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import Backoff, RateLimitedLogger
 from controller.kube.client.watch import CollectionWatch
-from controller.workloads.pods.pod import Pod, PodError, Pods, parse_pod
+from controller.workloads.pods.pod import Pod, PodError, Pods, is_uuid, parse_pod
 from controller.workloads.pods.untrusted_json import mapping
 
 __all__ = ("PodWatcher",)
@@ -82,8 +82,21 @@ class PodWatcher(CollectionWatch[Pod | str]):
 
 
 def _join(objects: Mapping[str, Pod | str]) -> Pods:
-    # Two objects may claim to be the same static pod. Either may be used: a pod that claims to be
-    # static is of class `system`.
-    pods = {each.uid: each for each in objects.values() if isinstance(each, Pod)}
+    pods: dict[str, Pod] = {}
+    claims: dict[str, tuple[Pod, ...]] = {}
+    for each in objects.values():
+        if not isinstance(each, Pod):
+            continue
+        if each.mirror and is_uuid(each.uid):
+            claims[each.uid] = (*claims.get(each.uid, ()), each)
+        else:
+            # Two objects may claim to be the same static pod. Either may be used: both are of the
+            # class `system`.
+            pods[each.uid] = each
     refused = sum(isinstance(each, str) for each in objects.values())
-    return Pods(pods=MappingProxyType(pods), synced=True, refused=refused)
+    return Pods(
+        pods=MappingProxyType(pods),
+        claims=MappingProxyType(claims),
+        synced=True,
+        refused=refused,
+    )

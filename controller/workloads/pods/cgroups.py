@@ -5,9 +5,9 @@
 kubelet makes ``kubepods`` below its ``--cgroup-root``, in it one cgroup per QoS class, and in
 these one per pod (Guaranteed pods lie directly below ``kubepods``). With the systemd driver
 the name of every level contains the names of the levels above it and ends in ``.slice``, and
-dashes in the uid of a pod become underscores (pkg/kubelet/cm/cgroup_manager_linux.go). The cgroups
-of containers lie below their pod and are named by the runtime: the id alone, or
-``cri-containerd-ID.scope``, ``crio-ID.scope``.
+dashes in the id of a pod become underscores (pkg/kubelet/cm/cgroup_manager_linux.go). The id has
+any form, see ``pod.py``. The cgroups of containers lie below their pod and are named by the
+runtime, see ``containers.py``.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,8 @@ __all__ = ("PodCgroup", "PodCgroups", "find_roots", "kubelet_writes_weight")
 _ROOT = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
 _QOS_LEVEL = re.compile(r"(?:(?:.+-)?kubepods-)?(besteffort|burstable)(?:\.slice)?")
 _POD_LEVEL = re.compile(
-    r"(?:(?:.+-)?kubepods(?:-besteffort|-burstable)?-)?pod([0-9a-f_-]{32,36})(?:\.slice)?"
+    r"pod([0-9A-Za-z][0-9A-Za-z.:-]{0,190})"
+    r"|(?:.+-)?kubepods(?:-besteffort|-burstable)?-pod([0-9A-Za-z][0-9A-Za-z.:_]{0,190})\.slice"
 )
 _QOS_CLASSES = {"besteffort": "BestEffort", "burstable": "Burstable"}
 # A custom --cgroup-root with three levels, as in a node that is itself a container.
@@ -170,7 +171,7 @@ class PodCgroups:
         return tuple(path for path, found in top.qos_levels if found == qos_class) if top else ()
 
     def containers(self, pod: PodCgroup) -> list[tuple[str, int]]:
-        """Return name and kernfs id of each cgroup in that of *pod*: its containers, the sandbox.
+        """Return name and kernfs id of each cgroup in that of *pod*, see ``containers.py``.
 
         From the first call on, a change among them is a change of a ``scan`` within a second. To
         list them takes 20 us for each pod, too much for every scan.
@@ -210,7 +211,8 @@ def _level(
         name, inode = entry
         below = f"{path}/{name}"
         if match := _POD_LEVEL.fullmatch(name):
-            pods[entry] = PodCgroup(match[1].replace("_", "-"), below, inode, qos_class)
+            uid = match[1] or match[2].replace("_", "-")
+            pods[entry] = PodCgroup(uid, below, inode, qos_class)
         elif qos_class == "Guaranteed" and (match := _QOS_LEVEL.fullmatch(name)):
             qos_levels.append((below, _QOS_CLASSES[match[1]]))
     return _Level(listing, pods, tuple(qos_levels))

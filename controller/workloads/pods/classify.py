@@ -15,7 +15,8 @@ A pod with an API object (``classify``). The first rule that applies decides:
 
 A pod that the API server does not list (``classify_by_cgroup``). Only its cgroup is known:
 
-1. A static pod is system. kubelet names its cgroup by the MD5 of its manifest instead of a UUID.
+1. A pod whose id is no UUID is a static pod, which is system: the API server gives only UUIDs. A
+   static pod with a UUID is known by its mirror pod alone.
 2. A pod that is not below the level of the BestEffort pods is latency-sensitive.
 3. A BestEffort pod is best-effort or system. kube-proxy and network agents are BestEffort as well
    and must not be squeezed. kubelet gives the processes of a system-node-critical pod an
@@ -28,11 +29,10 @@ from dataclasses import dataclass
 import itertools
 import os
 from pathlib import Path
-import re
 
 from controller.core.model import QosClass
 from controller.workloads.pods.cgroups import PodCgroup
-from controller.workloads.pods.pod import Pod
+from controller.workloads.pods.pod import Pod, is_uuid
 
 __all__ = (
     "QOS_LABEL",
@@ -142,7 +142,6 @@ def _claim(pod: Pod) -> tuple[tuple[str, QosClass] | None, str | None]:
 
 
 _GIVEN_BY = "cgroup"
-_MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
 _MAX_PROCESSES = 64
 # A pod with access to its cgroup can make many empty ones, and the control thread walks them.
 _MAX_CGROUPS = 256
@@ -155,7 +154,7 @@ def classify_by_cgroup(pod: PodCgroup, mount: Path, proc: Path = _PROC) -> Class
     ``None``: a BestEffort pod without a process that decides. At most 256 cgroups and 64 processes
     are read.
     """
-    if _MANIFEST_HASH.fullmatch(pod.uid):
+    if not is_uuid(pod.uid):
         return Classified(qos=QosClass.SYSTEM, rule="static pod", given_by=_GIVEN_BY)
     if pod.qos_class != "BestEffort":
         rule = f"a cgroup of class {pod.qos_class}"

@@ -15,12 +15,16 @@ from typing import Any
 from controller.workloads.pods.requests import extended_requests
 from controller.workloads.pods.untrusted_json import items, mapping, shown
 
-__all__ = ("Owner", "Pod", "PodError", "Pods", "parse_pod")
+__all__ = ("Owner", "Pod", "PodError", "Pods", "is_uuid", "parse_pod")
 
-# kubelet names the cgroup of a pod by the UUID of the API object, and the cgroup of a static pod by
-# the MD5 of its manifest.
-_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_MANIFEST_HASH = re.compile(r"[0-9a-f]{32}")
+# The API server gives each pod a UUID. The id of a static pod comes from its manifest: metadata.uid
+# in any form, by default an MD5 (applyDefaults in pkg/kubelet/config/common.go). kubelet refuses
+# "/" and "_", because the id becomes a name of a cgroup (NewCgroupName in pkg/kubelet/cm).
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_STATIC_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:-]{0,190}")
+# type://ID in the status of a container.
+_CONTAINER_ID = re.compile(r"[a-z0-9.+-]{1,32}://([0-9A-Za-z][0-9A-Za-z._-]{0,127})")
+_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 # registry/path/NAME:tag@digest, with names as in the OCI distribution specification.
 _IMAGE = re.compile(
@@ -68,13 +72,14 @@ class Pod:
     """A pod of this node. ``labels`` and ``annotations`` contain only known keys.
 
     ``uid`` is the id in the name of the pod's cgroup. ``oversized`` has the keys of annotations
-    that were dropped for their length. ``images`` has the last parts of the names of the images,
+    that were dropped for their length. ``containers`` has the ids of the containers, as kubelet
+    reports them. ``images`` has the last parts of the names of the images,
     without tag and digest, ``image_key`` is a hash of the full names. ``grace_s`` is the time that
     the pod may take to stop, in seconds. ``requests`` has the amounts of extended resources
     for best-effort work, by resource name.
 
     ``mirror``: the mirror pod of a static pod, an API object that kubelet makes for it. Its ``uid``
-    here is the hash of the manifest and not the UUID of the object. Any pod can have the annotation
+    here is the id of the static pod and not the UUID of the object. Any pod can have the annotation
     of a mirror pod, but kubelet does not run such a pod under its own UUID.
     """
 
@@ -91,6 +96,7 @@ class Pod:
     finished: bool = False
     terminating: bool = False
     oversized: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     image_key: str = ""
     grace_s: int = 30
@@ -106,13 +112,21 @@ class Pod:
 class Pods:
     """The pods of this node by their ``uid``.
 
+    ``claims``: pods that claim to be the mirror of a static pod with a UUID, by that UUID. It may
+    be the id of another pod. Any other id is that of a static pod, because no user chooses an id.
     ``synced``: the API server has sent the list at least once, so a pod that is missing here did
     not exist then. ``refused`` is the number of objects that could not be parsed.
     """
 
     pods: Mapping[str, Pod] = field(default_factory=dict)
+    claims: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     synced: bool = False
     refused: int = 0
+
+
+def is_uuid(uid: str) -> bool:
+    """Return whether the API server may have given *uid* to a pod."""
+    return _UUID.fullmatch(uid) is not None
 
 
 def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) -> Pod:
@@ -127,7 +141,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
     annotations, oversized = _known(mapping(meta, "annotations"), frozenset())
     mirror = "kubernetes.io/config.mirror" in annotations
     uid = annotations.get("kubernetes.io/config.hash") if mirror else meta.get("uid")
-    if not isinstance(uid, str) or not (_MANIFEST_HASH if mirror else _UID).fullmatch(uid):
+    if not isinstance(uid, str) or not (_STATIC_ID if mirror else _UUID).fullmatch(uid):
         raise PodError(f"pod {namespace}/{name}: {shown(uid)} is not the id of a pod")
     labels, _ = _known(mapping(meta, "labels"), _LABELS | label_keys)
     return Pod(
@@ -145,6 +159,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         terminating=meta.get("deletionTimestamp") is not None,
         oversized=oversized,
         grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),
+        containers=tuple(sorted(_containers(status))),
         images=tuple(sorted(set(_images(spec)))),
         image_key=_image_key(spec),
         requests=extended_requests(spec),
@@ -210,6 +225,14 @@ def _owner(meta: Mapping[str, Any]) -> Owner | None:
             if isinstance(kind, str) and kind.isalnum() and len(kind) <= 63 and name:
                 return Owner(kind=kind, name=name)
     return None
+
+
+def _containers(status: Mapping[str, Any]) -> Iterator[str]:
+    for key in _STATUSES:
+        for container in items(status, key)[:_MAX_CONTAINERS]:
+            given = container.get("containerID")
+            if isinstance(given, str) and (match := _CONTAINER_ID.fullmatch(given)):
+                yield match[1]
 
 
 def _image_key(spec: Mapping[str, Any]) -> str:

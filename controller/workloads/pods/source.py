@@ -19,8 +19,10 @@ server is away, its last list stays in use.
   without an API object, no limits, and cannot be evicted. As soon as it is listed, the first rule
   applies.
 - Some pods have their containers as workloads in their place (``containers.py``).
-- Static pods: the mirror pod has the uid of the cgroup, so they are listed as other pods are. With
-  or without the list their class is system.
+- Static pods: the mirror pod has the id of the cgroup, so they are listed as other pods are. With
+  or without the list their class is system. Where the id is a UUID, the mirror pod counts only if
+  no pod with that UUID is listed, or was, and if a container of its status lies in the cgroup.
+  Only kubelet writes the status, so no pod can claim the cgroup of another one.
 
 Only pods below the roots of this node count: other ``kubepods`` cgroups belong to nodes that run in
 containers here. A pod that shares a cgroup with a configured workload is left to that workload
@@ -38,7 +40,11 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
 from controller.workloads.pods.cgroups import PodCgroup, PodCgroups
 from controller.workloads.pods.classify import Classified, ClassRules, classify, classify_by_cgroup
-from controller.workloads.pods.containers import container_workloads, is_divided
+from controller.workloads.pods.containers import (
+    container_workloads,
+    has_container,
+    is_divided,
+)
 from controller.workloads.pods.identity import core_group, evictable, service_name
 from controller.workloads.pods.pod import Pod, Pods
 from controller.workloads.pods.profile_choice import ChooseProfile
@@ -138,7 +144,7 @@ class KubernetesSource:
         self._fixed_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
         self._classes: Counter[tuple[str, str]] = Counter()
-        self._inputs: tuple[Mapping[str, Pod], Mapping[str, object], ChooseProfile] | None = None
+        self._inputs: tuple[Pods, Mapping[str, object], ChooseProfile] | None = None
         self._undecided = False  # whether the class of a pod is not known yet
         self._cgroup_checks = 0  # in this scan
         self._workloads: tuple[Workload, ...] = ()
@@ -154,9 +160,10 @@ class KubernetesSource:
 
         :param choose: chooses the profiles; must be another object when its choices change.
         """
-        listed = self._pods().pods
+        pods = self._pods()
+        listed = pods.pods
         found = self._cgroups.scan(now_ns)
-        before, self._inputs = self._inputs, (listed, found, choose)
+        before, self._inputs = self._inputs, (pods, found, choose)
         same = before is not None and all(map(operator.is_, before, self._inputs))
         if same and not self._undecided:
             return self._workloads
@@ -177,6 +184,8 @@ class KubernetesSource:
                 entry = _Entry(cgroup, now_ns + _GRACE_NS)
             entries[cgroup.inode] = entry
             pod = listed.get(cgroup.uid)
+            if pod is None and cgroup.uid in pods.claims:
+                pod = self._static_pod(entry, pods.claims[cgroup.uid])
             # Few of a thousand pods have changed since the last scan.
             if entry.workload is None or entry.listed is not pod or other_choices:
                 self._update(entry, pod, choose, now_ns)
@@ -184,7 +193,9 @@ class KubernetesSource:
                 self._undecided = True
             elif is_divided(entry.workload, cgroup, self._layout):
                 found_here = self._cgroups.containers(cgroup)
-                entry.containers = container_workloads(entry.workload, found_here, entry.containers)
+                ids = () if entry.pod is None else entry.pod.containers
+                before_here = entry.containers
+                entry.containers = container_workloads(entry.workload, ids, found_here, before_here)
                 workloads += entry.containers
             elif pod is None:
                 unlisted.append(entry)
@@ -199,6 +210,13 @@ class KubernetesSource:
         if (found_workloads := tuple(workloads)) != self._workloads:
             self._workloads = found_workloads
         return self._workloads
+
+    def _static_pod(self, entry: _Entry, claims: tuple[Pod, ...]) -> Pod | None:
+        """Return the mirror pod among *claims* whose containers lie in the cgroup of *entry*."""
+        if entry.pod is not None and not entry.pod.mirror:
+            return None
+        here = self._cgroups.containers(entry.cgroup)
+        return next((each for each in claims if has_container(each.containers, here)), None)
 
     def pod_of(self, cgroup: CgroupId) -> Pod | None:
         """Return the last API object of the pod in *cgroup*; ``None``: never listed, or no pod."""

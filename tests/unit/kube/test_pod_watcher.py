@@ -347,6 +347,18 @@ def test_an_invalid_pod_that_changes_all_the_time_is_not_logged_each_time(
     assert len(caplog.records) == 250
 
 
+def test_a_mirror_with_the_id_of_another_pod_takes_no_place(
+    server: PodServer, watch: Watch
+) -> None:
+    claimed = pod("one")["metadata"]["uid"]
+    marks = {"kubernetes.io/config.mirror": claimed, "kubernetes.io/config.hash": claimed}
+    server.pods.insert(0, pod("liar", annotations=marks))
+    server.pods.append(pod("another", annotations=marks))
+    watcher = watch()
+    has(watcher, "one", "two")
+    assert {each.name for each in watcher.pods.claims[claimed]} == {"liar", "another"}
+
+
 def test_the_uid_of_a_static_pod_is_the_hash_of_its_manifest(
     server: PodServer, watch: Watch
 ) -> None:

@@ -3,6 +3,7 @@
 """Pods of a node and the directories of their cgroups, without a kernel or an API server."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from tests.support.kube.pods import profiles
 
 CHOOSE = profile_chooser(profiles("default", "redis"), KubeProfilesConfig(), "default")
 LEVELS = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}
+# The names of the cgroups of containers.
+CONTAINERS = ("c0" * 32, "c1" * 32)
 OWN = "00000000-0000-0000-0000-0000000000ff"
 
 
@@ -52,11 +55,15 @@ class Node:
         """Make the cgroups of *pods*."""
         for each in pods:
             path = self.mount / root / f"{LEVELS[each.qos_class]}pod{each.uid}"
-            (path / "c0").mkdir(parents=True)
+            (path / CONTAINERS[0]).mkdir(parents=True)
 
     def list(self, *pods: Pod) -> None:
         """Let the API server list exactly *pods*."""
         self.pods = Pods(pods={each.uid: each for each in pods}, synced=True)
+
+    def claim(self, *claims: Pod) -> None:
+        """Let the API server list *claims* too, which claim to be static pods of one id."""
+        self.pods = replace(self.pods, claims={claims[0].uid: claims})
 
     def scan(
         self, after_s: int = 1, choose: Callable[[Pod | None], ProfileChoice] = CHOOSE

@@ -46,6 +46,14 @@ def found(mount: Path) -> set[tuple[str, str, str]]:
             "BestEffort",
         ),
         (f"kubepods.slice/kubepods-pod{UNDERSCORED}.slice", UID, "Guaranteed"),
+        # metadata.uid of the manifest of a static pod, in any form.
+        ("kubepods/burstable/podEtcd.v3:a-b", "Etcd.v3:a-b", "Burstable"),
+        ("kubepods/podx", "x", "Guaranteed"),
+        (
+            "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podEtcd.v3:a_b.slice",
+            "Etcd.v3:a-b",
+            "Burstable",
+        ),
         (
             "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
             f"kubelet-kubepods-burstable-pod{UNDERSCORED}.slice",
@@ -62,8 +70,10 @@ def test_every_driver(tmp_path: Path, path: str, uid: str, qos_class: str) -> No
 
 def test_directories_that_are_no_pods(tmp_path: Path) -> None:
     for path in (
-        "kubepods/besteffort/podx",
-        f"kubepods/besteffort/pod{UID}0",
+        "kubepods/besteffort/pod",
+        "kubepods/besteffort/pod_x",
+        f"kubepods/besteffort/pod{'x' * 192}",
+        "kubepods/besteffort/kubepods-besteffort-podx",
         f"kubepods/other/pod{UID}",
         f"mykubepods/besteffort/pod{UID}",
         f"pod{UID}",

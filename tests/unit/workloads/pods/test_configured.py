@@ -27,7 +27,7 @@ def test_a_configured_workload_goes_before_a_pod(path: str) -> None:
 def test_a_configured_workload_in_a_pod_goes_before_all_its_containers(path: str) -> None:
     # The weight of the pod would be that of the configured workload as well.
     ours, pod = workload("ours", path), workload("a/b", "/pod1")
-    containers = container_workloads(pod, [("one", 2), ("two", 3)], ())
+    containers = container_workloads(pod, ("one", "two"), [("one", 2), ("two", 3)], ())
     kept, (conflict,) = merge_with_configured((ours,), containers)
     assert kept == (ours,)
     assert conflict.startswith("a/b: left to")

@@ -22,6 +22,26 @@ def test_what_is_kept() -> None:
     assert not (kept.finished or kept.terminating or kept.mirror)
 
 
+@pytest.mark.parametrize("static", ["ab" * 16, UID.replace("0", "1"), "Etcd.v3:a-b"])
+def test_the_mirror_of_a_static_pod_has_its_id(static: str) -> None:
+    marks = {"kubernetes.io/config.mirror": static, "kubernetes.io/config.hash": static}
+    found = parsed_pod(annotations=marks)
+    assert (found.uid, found.mirror) == (static, True)
+
+
+def test_the_ids_of_containers_are_kept() -> None:
+    raw = raw_running_pod()
+    raw["status"]["initContainerStatuses"] = [
+        {"containerID": "cri-o://ef"},
+        {"containerID": "containerd://../up"},
+        {"containerID": "bare"},
+        {"containerID": 7},
+        {},
+    ]
+    raw["status"]["ephemeralContainerStatuses"] = [{"containerID": f"docker://{'01' * 32}"}]
+    assert parse_pod(raw).containers == ("01" * 32, "ab" * 32, "cd" * 32, "ef")
+
+
 def test_the_end_of_a_container_does_not_change_the_parsed_pod() -> None:
     before, after = raw_running_pod(), raw_running_pod()
     after["status"]["containerStatuses"][0]["state"] = {"terminated": {}}
@@ -39,7 +59,9 @@ def test_the_end_of_a_container_does_not_change_the_parsed_pod() -> None:
         {"name": "nul\0"},
         {"namespace": "a/b"},
         {"namespace": ["a"]},
-        {"annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": UID}},
+        {"annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "../x"}},
+        {"annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "a_b"}},
+        {"annotations": {"kubernetes.io/config.mirror": "x"}},
     ],
 )
 def test_a_pod_without_a_valid_identity_is_refused_in_one_line(changes: dict[str, Any]) -> None:

@@ -153,12 +153,6 @@ def test_only_the_uid_makes_a_pod_the_agent(tmp_path: Path) -> None:
     assert workload.qos is QosClass.SYSTEM
 
 
-def test_a_mirror_that_names_the_id_of_another_pod_is_refused() -> None:
-    claim = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": UID}
-    with pytest.raises(PodError):
-        parse_pod(raw_pod(annotations=claim))
-
-
 def test_problem_texts_are_escaped_in_status_and_metrics() -> None:
     state = ClusterState(node="n", label_problems={"shop/job": 'a"b\\n{} #'})
     assert json.loads(json.dumps(state.status()))["label_problems"] == state.label_problems

@@ -12,7 +12,7 @@ from controller.core.model import CgroupId, QosClass, Target, TargetKind, Worklo
 from controller.host.facts import memory_bytes, possible_cpus
 from controller.workloads.pods.pod import Owner
 from controller.workloads.pods.profile_choice import ProfileChoice
-from tests.unit.workloads.pods.fake_node import OWN, Node, pod, uid
+from tests.unit.workloads.pods.fake_node import CONTAINERS, OWN, Node, pod, uid
 
 
 def test_a_service(node: Node) -> None:
@@ -208,7 +208,7 @@ def test_containers_are_workloads_of_their_pod(node: Node) -> None:
     node.start(member)
     path = f"/kubepods/burstable/pod{uid(1)}"
     folder = node.mount / path[1:]
-    (folder / "c0").rmdir()
+    (folder / CONTAINERS[0]).rmdir()
     (folder / f"cri-containerd-{CONTAINER}.scope").mkdir()
     node.list(member)
     (found,) = node.scan()
@@ -226,14 +226,15 @@ def test_a_container_that_starts_or_ends_is_found_by_the_next_scan(node: Node) -
     (first,) = before = node.run(member)
     folder = node.mount / first.path[1:]
     assert node.scan() is before
-    (folder.parent / "d1").mkdir()
+    second_folder = folder.with_name(CONTAINERS[1])
+    second_folder.mkdir()
     found = node.scan()
-    assert {each.path.rpartition("/")[2] for each in found} == {"c0", "d1"}
+    assert {each.path.rpartition("/")[2] for each in found} == set(CONTAINERS)
     assert any(each is first for each in found)  # an unchanged one stays the same object
     folder.rmdir()
     (second,) = node.scan()
-    assert second.path.endswith("/d1")
-    (folder.parent / "d1").rmdir()
+    assert second.path.endswith(f"/{CONTAINERS[1]}")
+    second_folder.rmdir()
     assert node.scan() == node.scan() == ()
     folder.mkdir()
     assert len(node.scan()) == 1
@@ -308,7 +309,7 @@ def test_counts_follow_changed_and_removed_pods(node: Node) -> None:
     node.run(pod(1), pod(2), pod(3), pod(4))
     folder = node.mount / "kubepods/burstable"
     lowered = pod(1, labels={"sweetpoint.dev/qos": "best-effort"})
-    (folder / f"pod{uid(2)}/c0").rmdir()
+    (folder / f"pod{uid(2)}/{CONTAINERS[0]}").rmdir()
     (folder / f"pod{uid(2)}").rmdir()
     (folder / f"pod{uid(3)}").rename(folder / f"pod{uid(5)}")  # the same cgroup id for another pod
     node.list(lowered, pod(4), pod(5, namespace="kube-system"))
