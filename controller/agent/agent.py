@@ -353,6 +353,7 @@ class Agent:
             ticks=self._ticks,
             overruns=self._overruns,
             failed_ticks=self._failed_ticks,
+            restarts=self._heartbeat.restarts,
             cost=self._cost.cost,
             probe_problems=self._node.sampler.problems,
             probe_fallbacks=self._node.sampler.fallbacks,

@@ -10,7 +10,7 @@ only, and runs the agent and the restore in child processes, which import everyt
 permitted, guardian and restore are exempt from the OOM killer; the agent and its children are not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import contextlib
 import logging
 import os
@@ -21,6 +21,8 @@ import sys
 import time
 from typing import NamedTuple, NoReturn
 
+from controller.agent.agent_end import RESTART_REASONS, AgentEnd, explain_end
+from controller.host.oom import read_oom
 from controller.host.service_manager import ServiceManager
 from controller.host.state_dir import Lock, LockError, release_command
 
@@ -67,10 +69,14 @@ _BEAT_INTERVAL_S = 0.5
 
 
 class Heartbeat:
-    """The agent's end of the heartbeat pipe. Without *fd*, that is without a guardian, a no-op."""
+    """The agent's end of the heartbeat pipe. Without *fd*, that is without a guardian, a no-op.
 
-    def __init__(self, fd: int | None = None) -> None:
+    ``restarts`` is how often the guardian has started an agent again, by ``RESTART_REASONS``.
+    """
+
+    def __init__(self, fd: int | None = None, restarts: Mapping[str, int] | None = None) -> None:
         self._fd = fd
+        self.restarts = dict.fromkeys(RESTART_REASONS, 0) | dict(restarts or {})
         self._due_s = 0.0
 
     def beat(self) -> None:
@@ -90,18 +96,13 @@ class Heartbeat:
             self._fd = None
 
 
-class _AgentExit(NamedTuple):
-    # Exit code of the agent (negative: signal), and whether it ended after a request to stop.
-    code: int
-    stopped: bool
-
-
 def run(
     agent: Callable[[Heartbeat], int],
     *,
     lock: Lock,
     restore: Callable[[], bool],
     limits: Limits = _LIMITS,
+    memory: Path | None = None,
 ) -> int:
     """Run *agent* in a child, restart it as needed, and return the exit code of the program.
 
@@ -114,6 +115,7 @@ def run(
     :param lock: held by guardian and agent, but not by children of the agent.
     :param restore: restores everything in the journal and returns whether all of it succeeded. It
         also runs before the first start, for leftovers of an earlier run.
+    :param memory: the memory cgroup of this process, to tell why an agent was killed.
     :return: 0, 2, or 1 after a crash loop or if a knob could not be restored at the end.
     """
     _close_inherited_fds(keep=lock.fileno())
@@ -122,9 +124,11 @@ def run(
     manager = ServiceManager.of_environment()
     _restore_in_child(restore, limits, lock)
     quick_deaths = 0
+    restarts: dict[str, int] = {}
     while True:
-        started = time.monotonic()
-        end = _run_agent_once(agent, lock, signals, limits, oom_score_adj, manager)
+        started, before = time.monotonic(), read_oom(memory)
+        end = _run_agent_once(agent, lock, signals, limits, oom_score_adj, manager, restarts)
+        reason, why = explain_end(end, before, read_oom(memory))
         clean = _restore_in_child(restore, limits, lock)
         manager.alive(time.monotonic())  # both took their limit at most
         if end.stopped or end.code in (0, _CONFIG_ERROR):
@@ -132,10 +136,12 @@ def run(
         quick = time.monotonic() - started < limits.quick_s
         quick_deaths = quick_deaths + 1 if quick else 1
         if quick_deaths >= limits.quick_deaths:
+            _log.error("the agent %s", why)
             _log.error("the agent died %d times in a row: giving up", quick_deaths)
             return 1
+        restarts[reason] = restarts.get(reason, 0) + 1
         wait_s = limits.backoff_s * 2 ** (quick_deaths - 1)
-        _log.error("the agent ended with %d: starting it again in %.1fs", end.code, wait_s)
+        _log.error("the agent %s: starting it again in %.1fs", why, wait_s)
         if signals.stop_within(wait_s):
             return 0 if clean else 1
 
@@ -200,7 +206,8 @@ def _run_agent_once(
     limits: Limits,
     oom_score_adj: int | None,
     manager: ServiceManager,
-) -> _AgentExit:
+    restarts: Mapping[str, int],
+) -> AgentEnd:
     beats_fd, beat_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     guardian = os.getpid()
     # A signal right after the fork must not run the guardian's handlers in the child.
@@ -211,20 +218,21 @@ def _run_agent_once(
         signals.reset_in_child()
         if oom_score_adj is not None:
             _OOM_SCORE_ADJ.write_text(str(oom_score_adj), encoding="ascii")
-        _exit_child(lambda: _run_agent(agent, Heartbeat(beat_fd), lock, guardian))
+        _exit_child(lambda: _run_agent(agent, Heartbeat(beat_fd, restarts), lock, guardian))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     os.close(beat_fd)
     pidfd = os.pidfd_open(pid)
     try:
         lock.set_owners([guardian, pid])
-        stopped = _watch(pidfd, beats_fd, signals, limits, lock, manager)
+        stopped, killed = _watch(pidfd, beats_fd, signals, limits, lock, manager)
         # Still running after _watch: killed, but hanging in the kernel.
         ended, status = os.waitpid(pid, os.WNOHANG)
     finally:
         os.close(pidfd)
         os.close(beats_fd)
         lock.set_owners([guardian])
-    return _AgentExit(os.waitstatus_to_exitcode(status) if ended else -signal.SIGKILL, stopped)
+    code = os.waitstatus_to_exitcode(status) if ended else -signal.SIGKILL
+    return AgentEnd(code, stopped, killed)
 
 
 def _watch(
@@ -234,9 +242,9 @@ def _watch(
     limits: Limits,
     lock: Lock,
     manager: ServiceManager,
-) -> bool:
-    # Return when the agent is dead, or will be without running again: True if it had been asked
-    # to stop.
+) -> tuple[bool, bool]:
+    # Return when the agent is dead, or will be without running again: whether it had been asked to
+    # stop, and whether it was killed here.
     poll = select.poll()
     for fd in (pidfd, beats_fd, signals.read_fd):
         poll.register(fd, select.POLLIN)
@@ -247,7 +255,7 @@ def _watch(
         ready = {fd for fd, _ in poll.poll(1000 * min(_POLL_S, max(0.0, deadline - polled)))}
         now = time.monotonic()
         if pidfd in ready:
-            return stopped
+            return stopped, killed
         with contextlib.suppress(LockError):  # the agent finds the same, and reports it
             lock.renew()
         if beats_fd in ready:
@@ -270,7 +278,7 @@ def _watch(
         if now >= deadline:
             if killed:
                 _log.error("the agent was killed and hangs in the kernel: going on without it")
-                return stopped
+                return stopped, True
             if stopped and not started:
                 # It compiles or waits for a CPU, and holds nothing yet.
                 _log.info("the agent has not finished its start: ending it")

@@ -59,9 +59,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from controller.agent import guardian
     from controller.host.state_dir import Lock, LockError
 
-    code, state_dir = _prepare(arguments.config)
-    if state_dir is None:
+    code, found = _prepare(arguments.config)
+    if found is None:
         return code
+    state_dir, memory = found
     try:
         lock = Lock(state_dir)
     except LockError as error:
@@ -74,6 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
             lambda heartbeat: _agent(arguments, heartbeat, lock),
             lock=lock,
             restore=lambda: _restore(state_dir),
+            memory=memory,
         )
     if code in (DONE, WRONG):
         from controller.host.kept_config import forget_config
@@ -82,11 +84,11 @@ def _run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _prepare(config: Path) -> tuple[int, Path | None]:
-    """Move this process into the agent's own cgroup, and find the state directory.
+def _prepare(config: Path) -> tuple[int, tuple[Path, Path | None] | None]:
+    """Move this process into the agent's own cgroup, find the state directory and memory cgroup.
 
     In a child, so that what these need does not stay in the guardian's memory. Returns (exit code,
-    state directory), which is ``None`` if *config* cannot be read. The agent checks the rest.
+    what it found), which is ``None`` if *config* cannot be read. The agent checks the rest.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -96,6 +98,8 @@ def _prepare(config: Path) -> tuple[int, Path | None]:
         try:
             _enter_own_cgroup()  # before the imports that take CPU time
             code = _send_state_dir(config, writer)
+            if code == DONE:
+                _send_memory_cgroup(writer)
         finally:
             sys.stderr.flush()
             os._exit(code)
@@ -103,7 +107,10 @@ def _prepare(config: Path) -> tuple[int, Path | None]:
     with os.fdopen(reader, encoding="utf-8") as answer:
         text = answer.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return (code, Path(text)) if code == DONE else (code if code > 0 else FAILED, None)
+    if code != DONE:
+        return (code if code > 0 else FAILED), None
+    state_dir, memory = text.split("\0")
+    return code, (Path(state_dir), Path(memory) if memory else None)
 
 
 def _enter_own_cgroup() -> None:
@@ -126,6 +133,13 @@ def _send_state_dir(config: Path, writer: int) -> int:
         return fail(error, FAILED)
     os.write(writer, os.fsencode(state_dir))
     return DONE
+
+
+def _send_memory_cgroup(writer: int) -> None:
+    from controller.host.oom import find_memory_cgroup
+
+    found = find_memory_cgroup(os.getppid(), os.environ.get("POD_UID"))
+    os.write(writer, b"\0" + (b"" if found is None else os.fsencode(found)))
 
 
 def _is_kept(state_dir: Path, config: Path) -> bool:

@@ -139,6 +139,7 @@ class TickReport:
     history: HistoryState = field(default_factory=HistoryState)
     pauses: PauseState = field(default_factory=PauseState)
     degraded: tuple[SourceProblem, ...] = ()
+    restarts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -276,6 +277,7 @@ class PublishedState:
         wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
         yield "knobs", [_knob_status(reading, wanted) for reading in report.knobs]
         yield "agent", report.cost
+        yield "restarts", dict(report.restarts)
         yield "probes", report.probe_problems
         yield "probe_fallbacks", report.probe_fallbacks
         yield "links", [_link_status(sample) for sample in report.links]

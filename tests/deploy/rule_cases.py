@@ -126,6 +126,13 @@ FIRES = (
         N1,
     ),
     Case(
+        "SweetpointAgentMemory",
+        30,
+        {on("sweetpoint_agent_restarts_total", reason="memory-limit"): "0x9 1x40"},
+        NODE | {"reason": "memory-limit"},
+        filled=N1 | {"{{ $labels.reason }}": "memory-limit"},
+    ),
+    Case(
         "SweetpointStateDirLost",
         1,
         {on("sweetpoint_state_dir_problem"): "0 1+0x10"},
@@ -293,6 +300,15 @@ QUIET = (
             on("sweetpoint_safe_state"): "0 1 0 1 0+0x10",
             on("sweetpoint_channel_state", channel="cpu", state="safe"): "_ 1 _ 1 _x10",
             on("sweetpoint_channel_state", channel="cpu", state="free"): "1 _ 1 _ 1+0x10",
+        },
+    ),
+    # Killed by somebody; and for memory more than an hour ago.
+    Case(
+        "SweetpointAgentMemory",
+        80,
+        {
+            on("sweetpoint_agent_restarts_total", reason="signal"): "0x70 1x20",
+            on("sweetpoint_agent_restarts_total", reason="memory-limit"): "0x9 1x90",
         },
     ),
     # It was lost more than an hour ago.

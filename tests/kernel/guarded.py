@@ -8,9 +8,9 @@ guardian as ``name=seconds``. An agent waits for a line of standard input before
 Then: ``live``, ``deaf`` (ignore SIGTERM), ``slow`` (also without a heartbeat, as during a long
 start), ``silent`` (one heartbeat, then SIGSTOP to itself), ``frozen:PATH`` (the same, but in the
 freezer cgroup PATH), ``stuck`` (the restore after the agent's first death hangs, and the next one
-is killed). Without waiting: ``die`` (exit code 3), ``wrong`` (exit code 2), ``done`` (exit code 0),
-and ``nothing``, which does not squeeze. ``steer`` writes random values to the cgroup and its
-children until the end, refused or not.
+is killed), ``hungry`` (take memory until killed). Without waiting: ``die`` (exit code 3), ``wrong``
+(exit code 2), ``done`` (exit code 0), and ``nothing``, which does not squeeze. ``steer`` writes
+random values to the cgroup and its children until the end, refused or not.
 """
 
 import importlib
@@ -26,6 +26,7 @@ import time
 from typing import TYPE_CHECKING
 
 from controller.agent import guardian
+from controller.host.oom import find_memory_cgroup
 from controller.host.state_dir import Lock, LockError
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
     if then == "nothing":
         return 0
     stop: list[int] = []
+    hoard: list[bytes] = []
     if then in ("deaf", "slow"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
@@ -121,6 +123,10 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
         steer(heartbeat, knobs, [target, *(target_of(layout, p) for p in cgroup.glob("*/"))], stop)
         return 0 if knobs.restore_all().clean else 1
     squeeze(knobs, target)
+    if then == "hungry":
+        print(f"squeezed {os.getpid()}", flush=True)
+        while True:
+            hoard.append(bytes(1 << 20))
     print_fds_of_a_child()
     is_silent = then == "silent" or then.startswith("frozen:")
     if not is_silent and then != "slow":
@@ -175,6 +181,7 @@ def main() -> int:
         lock=lock,
         restore=lambda: restore(state_dir, then),
         limits=limits(sys.argv[4:]),
+        memory=find_memory_cgroup(os.getpid()),
     )
 
 

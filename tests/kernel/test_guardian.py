@@ -205,7 +205,7 @@ def test_the_guardian_survives_an_oom_kill_of_its_whole_cgroup(
         code, log = program.stop()
     assert code == 0
     assert dump(pod) == program.before
-    assert "the agent ended with -9" in log
+    assert "the agent was ended by the memory limit of 256 MiB" in log
 
 
 @pytest.mark.thorough

@@ -206,6 +206,14 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
         ),
     ):
         yield CounterMetricFamily(f"sweetpoint_{name}", text, value=count)
+    restarts = CounterMetricFamily(
+        "sweetpoint_agent_restarts",
+        "Restarts of the agent by its guardian, by the reason of its end.",
+        labels=["reason"],
+    )
+    for reason, times in report.restarts.items():
+        restarts.add_metric([reason], times)
+    yield restarts
     probes = GaugeMetricFamily(
         "sweetpoint_probe_up", "1 if the probe is loaded.", labels=["probe", "reason"]
     )

@@ -55,7 +55,12 @@ class World(guardian._Signals):
         self._state_dir.cleanup()
 
     def watch(self, limits: guardian.Limits = LIMITS) -> bool:
-        return guardian._watch(PIDFD, self.beats_fd, self, limits, self._lock, self.manager)
+        """Return whether the agent had been asked to stop."""
+        stopped, killed = guardian._watch(
+            PIDFD, self.beats_fd, self, limits, self._lock, self.manager
+        )
+        assert killed == any(number == signal.SIGKILL for _, number in self.sent)
+        return stopped
 
     def pop(self) -> list[int]:
         pending, self._pending = self._pending, []

@@ -2,9 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metric families of the agent itself."""
 
+from controller.agent.agent_end import RESTART_REASONS
+from controller.agent.guardian import Heartbeat
 from controller.telemetry.metrics.agent import agent_families
 from controller.telemetry.report import PublishedState
 from tests.support.reports import report
+
+
+def test_every_reason_of_a_restart_has_a_series_from_the_start() -> None:
+    found = report(0, restarts=Heartbeat(None, {"memory-limit": 2}).restarts)
+    (family,) = (f for f in agent_families(found) if f.name == "sweetpoint_agent_restarts")
+    counts = {each.labels["reason"]: each.value for each in family.samples}
+    assert counts == dict.fromkeys(RESTART_REASONS, 0.0) | {"memory-limit": 2.0}
+    assert dict(PublishedState(report=found).status())["restarts"]["memory-limit"] == 2
 
 
 def test_cgroups_that_are_left_out_are_counted_and_the_first_are_named() -> None:
