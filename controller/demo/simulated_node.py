@@ -161,6 +161,18 @@ class SimulatedNode:
             for each in self.best_effort
         ]
 
+    def join(self, want: float) -> Workload:
+        """Add a best-effort workload that uses *want* CPUs without a limit, and return it."""
+        number = 1 + max((each.cgroup.id for each in self.best_effort), default=9_999)
+        profile = self.sensitive[0].profile
+        workload = make_workload(f"batch-{number - 10_000}", number, QosClass.BE, profile)
+        self.best_effort.append(workload)
+        self.wants.append(want)
+        self._effects.clear()
+        self._knobs.add(target_of(workload), Knob.CPU_QUOTA, _FREE_QUOTA)
+        self._knobs.add(target_of(workload), Knob.SCHED_IDLE, _NOT_IDLE)
+        return workload
+
     def leave(self, index: int) -> None:
         """Remove the best-effort workload at *index* with its knobs."""
         workload = self.best_effort.pop(index)

@@ -137,6 +137,16 @@ class CpuChannel:
                 return self._harm(claims, tracker, wants)
             return tracker.blame.culprits
 
+        def find_growth() -> float:
+            # So that a new workload does not wait a second for its quota. Nobody is limited below
+            # the floor.
+            rung = self.rung
+            return sum(
+                max(0.0, cpus - max(rung.floor_each, rung.wants.get(each, 0.0)))
+                for each, cpus in tracker.active.items()
+                if each in present and each not in rung.grants and each not in blocked
+            )
+
         law = self._settings.law
         by_harm = law.blame_per_victim or law.cut_by_signal
         self.rung.steady = law.steady_grants and other > self._limiter.applied
@@ -151,6 +161,7 @@ class CpuChannel:
             by_harm,
             parents,
             harmless if self._limiter.applied <= 0 else frozenset(),
+            find_growth,
         )
 
     def floor_each(self, workload_index: WorkloadIndex) -> float:

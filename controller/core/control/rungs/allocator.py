@@ -31,8 +31,9 @@ _WANT_DECAY_S = 30.0
 _NOTHING = 1e-3
 # A workload without a grant gets one only if it would lose more than this part of its want.
 _LEAST_CUT = 0.05
-# The total is divided anew when it moved by this part, or after a second: with a thousand workloads
-# the division is the longest part of a tick.
+# The total is divided anew when it moved by this part, when workloads without a grant use that much
+# more of it, or after a second: with a thousand workloads the division is the longest part of a
+# tick.
 _LEAST_MOVE = 0.02
 _ALLOCATE_NS = NS_PER_SEC
 # Keeps the geometric total defined while nothing is used, as a part of the least amount.
@@ -131,6 +132,7 @@ class ProportionalAllocator:
         by_harm: bool = False,
         parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS,
         harmless: Set[CgroupId] = frozenset(),
+        find_growth: Callable[[], float] = lambda: 0.0,
     ) -> dict[CgroupId, float]:
         """Return ``amounts`` at *demand*.
 
@@ -141,7 +143,8 @@ class ProportionalAllocator:
         divides. The *blocked* workloads cannot be limited (the kernel refuses, or another program
         holds the knob): they keep what they use, and the others are cut for them. *parents* maps
         workloads to the cgroup above them that can be limited too. *harmless* workloads are not
-        limited as long as they would hardly be cut.
+        limited as long as they would hardly be cut. *find_growth* returns by how much workloads
+        without a grant use more than they want, for example new ones.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
@@ -153,7 +156,12 @@ class ProportionalAllocator:
         if not by_harm:
             self.total = total
         age_ns = now_ns - self._allocated_ns
-        if total is None or age_ns >= _ALLOCATE_NS or self._has_moved(total):
+        if (
+            total is None
+            or age_ns >= _ALLOCATE_NS
+            or self._has_moved(total)
+            or find_growth() > _LEAST_MOVE * self._allocated
+        ):
             use = find_use()
             self.set_floor(floor_each, users)
             self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)

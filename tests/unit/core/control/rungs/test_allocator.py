@@ -30,9 +30,11 @@ class Stepper:
         use: dict[CgroupId, float],
         blocked: frozenset[CgroupId] = NONE,
         harmless: frozenset[CgroupId] | None = None,
+        growth: float = 0.0,
+        after_ns: int = SECOND_NS,
     ) -> dict[CgroupId, float]:
         """Take one second; with *harmless* the cut is by harm, all of it the hog's."""
-        self.now_ns += SECOND_NS
+        self.now_ns += after_ns
         self.rung.ceiling.update(self.now_ns, 1.0, 1.9, self.others)
         return self.rung.update(
             demand,
@@ -44,7 +46,18 @@ class Stepper:
             self.now_ns,
             by_harm=harmless is not None,
             harmless=harmless or NONE,
+            find_growth=lambda: growth,
         )
+
+
+@pytest.mark.parametrize(("growth", "divided"), [(0.5, True), (0.0001, False)])
+def test_what_newly_uses_much_does_not_wait_a_second(growth: float, divided: bool) -> None:
+    stepper = Stepper()
+    use = {HOG: 1.0, MOUSE: 0.01}
+    stepper.step(1.0, use)
+    stepper.step(1.0, use)
+    grants = stepper.step(1.0, use | {MOUSE: 0.5}, growth=growth, after_ns=SECOND_NS // 5)
+    assert (MOUSE in grants) == divided
 
 
 def test_without_demand_nothing_is_limited() -> None:
