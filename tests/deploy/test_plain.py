@@ -57,6 +57,8 @@ def test_the_unit_keeps_knobs_writable_and_the_journal() -> None:
     lines = set(UNIT.read_text().splitlines())
     assert {"KillMode=mixed", "RuntimeDirectoryPreserve=yes", "RestartPreventExitStatus=2"} <= lines
     assert {"Restart=on-failure", "StartLimitIntervalSec=0"} <= lines  # no error is for good
+    # After the death of both; without the minus its failure would be one of the unit.
+    assert "ExecStopPost=-/opt/sweetpoint/bin/sweetpoint release" in lines
     for breaking in ("ProtectControlGroups", "ProtectKernelTunables", "MemoryDenyWriteExecute"):
         assert not any(line.startswith(f"{breaking}=") for line in lines)
 
