@@ -19,6 +19,7 @@ the DaemonSet the pods that it left are waited for, and a node that fails is rep
 from collections.abc import Callable
 import json
 import logging
+import math
 from pathlib import Path
 import time
 
@@ -44,6 +45,8 @@ _NOTE_NAME = "node-mark.json"
 _POLL_S = 1.0
 # Of pods that may be left on nodes that are not Ready. More of them are an outage.
 _LOOK_EVERY_S, _MOST_AWAY = 10.0, 200
+# Of a server that has just started and has not read the roles yet, for at most so long.
+_FORBIDDEN, _SETTLE_S = 403, 30.0
 # No node has this label.
 NOWHERE = "sweetpoint.dev/retired"
 _PATCH = {"spec": {"template": {"spec": {"nodeSelector": {NOWHERE: "true"}}}}}
@@ -113,21 +116,47 @@ def retire(
 
     It does not wait for pods on nodes that are not Ready; a warning names these nodes. Their pods
     end, and restore the knobs, when kubelet is back. Without the DaemonSet it waits for its pods.
+    If the server does not answer after it has answered once, or refuses what it did not refuse,
+    everything is tried again: what was done stays done.
 
     :raises ApiError: the server refused a request.
-    :raises ApiUnreachable: the server did not answer.
+    :raises ApiUnreachable: the server never answered, or not after *timeout_s* seconds.
     :raises RetireError: pods remain on nodes that are Ready after *timeout_s* seconds, or a node
         could not be cleaned up.
     """
-    _end_agents(api, namespace, name, timeout_s, clock)
-    _clean_nodes(api)
+    deadline_s = clock() + timeout_s
+    path = f"/apis/apps/v1/namespaces/{segment(namespace)}/daemonsets/{segment(name)}"
+    _found(lambda: api.get(path))  # fails at once with wrong credentials or a wrong address
+    refused_s: float | None = None
+    while True:
+        try:
+            _end_agents(api, namespace, name, timeout_s, deadline_s, clock)
+            _clean_nodes(api)
+        except (ApiError, ApiUnreachable) as error:
+            if isinstance(error, ApiUnreachable):
+                refused_s = None
+            elif error.status != _FORBIDDEN:
+                raise
+            elif refused_s is None:
+                refused_s = clock()
+            settled_s = math.inf if refused_s is None else refused_s + _SETTLE_S
+            if clock() >= min(deadline_s, settled_s):
+                raise
+            _log.warning("the API server does not answer as before: %s; trying again", error)
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def _end_agents(
-    api: Api, namespace: str, name: str, timeout_s: float, clock: Callable[[], float]
+    api: Api,
+    namespace: str,
+    name: str,
+    timeout_s: float,
+    deadline_s: float,
+    clock: Callable[[], float],
 ) -> None:
     path = f"/apis/apps/v1/namespaces/{segment(namespace)}/daemonsets/{segment(name)}"
-    deadline_s = clock() + timeout_s
     daemon_set = _found(lambda: api.patch(path, _PATCH, kind=PatchKind.MERGE))
     if daemon_set is None:
         _log.warning("there is no DaemonSet %s/%s: waiting for pods that it left", namespace, name)
@@ -176,7 +205,7 @@ def _clean_nodes(api: Api) -> None:
         try:
             remove_taint(api, node)
             remove_resources(api, node)
-        except (ApiError, ApiUnreachable) as error:
+        except ApiError as error:
             _log.error("node %s: taint or reclaimable capacity may be left: %s", node, error)
             failed.append(node)
         else:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from controller.kube import cleanup
 from controller.kube.cleanup import RetireError, retire
 from controller.kube.client.api import Api
-from controller.kube.client.errors import ApiError
+from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.overload_taint import OverloadTaint
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.unit.kube.objects import FOREIGN, NODE, taints_and_end
@@ -100,6 +101,29 @@ def test_a_daemon_set_that_goes_meanwhile(cluster: Cluster, api: Api) -> None:
     cluster.add_pod(ends=True)
     retire(api, "system", "agents", 60)
     assert len(cluster.selectors) == 2
+
+
+def test_a_server_that_is_away_meanwhile_is_asked_again(
+    cluster: Cluster, api: Api, taint: OverloadTaint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "_POLL_S", 0.01)
+    taint.set()
+    answer, asked = cluster.answer, list[Asked]()
+
+    def break_off_every_second(each: Asked) -> tuple[int, Json] | None:
+        asked.append(each)
+        return (0, {}) if len(asked) < 12 and len(asked) % 2 == 0 else answer(each)
+
+    cluster.server.before = break_off_every_second
+    retire(api, "system", "agents", 60)
+    assert taints_and_end(cluster.server) == ([FOREIGN], None)
+    # A server that has just started has not read the roles yet.
+    answers = [None, (0, {}), status(403, "no permission"), status(403, "no permission")]
+    cluster.server.before = lambda each: answers.pop(0) if len(answers) > 1 else answer(each)
+    retire(api, "system", "agents", 60)
+    cluster.server.before = lambda _: (0, {})
+    with pytest.raises(ApiUnreachable):
+        retire(api, "system", "agents", 600)  # it never answered: at once
 
 
 def test_other_errors_still_fail(cluster: Cluster, api: Api) -> None:
