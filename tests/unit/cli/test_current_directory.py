@@ -20,21 +20,27 @@ data_dir: {home}/data
 workloads:
   - {{name: web, cgroup: /no-such-cgroup, class: latency-sensitive, profile: nginx}}
 """
+KOORDINATOR = """\
+kind: ConfigMap
+data: {colocation-config: '{"enable": true}'}
+"""
+RECORDING = Path(__file__).parents[2] / "replay" / "first_law.jsonl.gz"
 # By command: its arguments and its exit code; None: that of this machine.
 QUICK: dict[str, tuple[list[str], int | None]] = {
     "advise": (["--data-dir", "{home}/data"], 1),
     "check": (["--config", "{home}/config.yaml"], 0),
     "explain": (["--data-dir", "{home}/data", "web"], 1),
-    "import-koordinator": (["{home}/config.yaml"], 2),
+    "import-koordinator": (["{home}/koordinator.yaml"], 0),
     "init": ([], None),
     "pause": (["--state-dir", "{home}/state", "--for", "1m"], 0),
     "release": (["--state-dir", "{home}/state"], 0),
-    "replay": (["{home}/config.yaml"], 1),
+    "replay": ([str(RECORDING), "--report", "{home}/report.html"], 0),
     "resume": (["--state-dir", "{home}/state"], 0),
     "retire": (["--kubeconfig", "{home}/config.yaml", "namespace", "daemonset"], 1),
     "schema": (["config"], 0),
     "completion": (["bash"], 0),
-    "simulate": (["--scenario", "two-services", "--seconds", "1"], 2),
+    # With children, of which two work at the same time.
+    "simulate": (["--scenario", "smt", "--seconds", "2", "--warm-up", "1"], 0),
     "top": (["--config", "{home}/config.yaml", "--once"], 1),
 }
 WITH_PROBES = {"run", "doctor", "learn", "demo"}
@@ -54,6 +60,7 @@ def test_no_command_runs_a_file_of_the_directory(
     command: str, hostile: HostileDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(home=tmp_path))
+    (tmp_path / "koordinator.yaml").write_text(KOORDINATOR)
     (tmp_path / "state").mkdir(mode=0o700)
     arguments, code = QUICK[command]
     done = hostile.run(COMMAND, command, *(each.format(home=tmp_path) for each in arguments))
