@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state directory of a running agent: lost, unwritable, or another one in the configuration."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 import os
 from pathlib import Path
@@ -18,12 +18,12 @@ from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.guarded_run import alive
-from tests.kernel.state_dirs import tmpfs, unwritable
+from tests.kernel.state_dirs import OBSTACLES, tmpfs, unwritable
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
 
-thorough = pytest.mark.thorough
+thorough, soak = pytest.mark.thorough, pytest.mark.soak
 
 # Enough for all that an agent stores, compiled programs included.
 ROOM = "size=8m,nr_inodes=100"
@@ -98,6 +98,15 @@ def kill_both_and_start(run: AgentRun, site: Site) -> None:
 ENDS = (end_by_sigterm, kill_the_agent, kill_both_and_release, kill_both_and_start)
 
 
+def pairs(causes: Sequence[Any], ends: Sequence[Any]) -> list[Any]:
+    """Return all pairs of as many *causes* and *ends*; each is once in ``make test-all``."""
+    return [
+        pytest.param(cause, end, marks=thorough if row == column else soak)
+        for row, cause in enumerate(causes)
+        for column, end in enumerate(ends)
+    ]
+
+
 def sweetpoint(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "controller.cli.main", *words],
@@ -165,9 +174,7 @@ def test_after_a_removal_a_restore_finds_everything(site: Site, stack: ExitStack
     check_loss(site, stack, remove, kill_both_and_release)
 
 
-@thorough
-@pytest.mark.parametrize("lose", LOSSES)
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(("lose", "end"), pairs(LOSSES, ENDS))
 def test_after_any_loss_and_any_end_every_knob_is_back(
     site: Site,
     stack: ExitStack,
@@ -190,9 +197,8 @@ def test_a_loss_while_nothing_is_held(site: Site) -> None:
         assert run.stop() == 0
 
 
-@thorough
-@pytest.mark.parametrize("obstacle", ["full", "no inodes", "read-only"])
-@pytest.mark.parametrize("end", ENDS[:3])
+# Not with a start, which needs a directory that can be written.
+@pytest.mark.parametrize(("obstacle", "end"), pairs(OBSTACLES, ENDS[:3]))
 def test_an_unwritable_directory_is_told_and_its_knobs_stay(
     site: Site, obstacle: str, end: Callable[[AgentRun, Site], None]
 ) -> None:
