@@ -41,6 +41,15 @@ class Installed:
         """Create the objects of the uninstallation except its Job, which no controller runs."""
         self._create([each for each in self._hooks if each["kind"] != "Job"])
 
+    @property
+    def hook_pod(self) -> Json:
+        """The pod of the uninstallation's Job, as the Job's controller would create it."""
+        (job,) = (each for each in self._hooks if each["kind"] == "Job")
+        return {
+            "metadata": {"generateName": f"{self.name}-"},
+            "spec": job["spec"]["template"]["spec"],
+        }
+
     def _create(self, objects: list[Json]) -> None:
         manifests = yaml.safe_dump_all(objects)
         create = ("create", "--validate=strict", "-n", self.namespace, "-f-")

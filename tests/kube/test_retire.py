@@ -32,7 +32,7 @@ class Release:
     """A release; the test acts as the controller of its DaemonSet."""
 
     def __init__(self, cluster: Cluster, home: Path) -> None:
-        installed = Installed(cluster, {})
+        self.installed = installed = Installed(cluster, {})
         installed.create_hooks()
         self.namespace, self.name = installed.namespace, installed.name
         self._cluster, self._admin = cluster, cluster.admin
