@@ -30,10 +30,12 @@ from controller.core.control.eviction_candidates import (
     known_deviation,
 )
 from controller.core.control.eviction_policy import EvictionHistory, EvictionPolicy
-from controller.core.control.explain import DecisionLog, describe_pause
+from controller.core.control.explain import DecisionLog, describe_pause, reason_of
+from controller.core.control.held_knobs import HeldKnobs
 from controller.core.control.knob_state import KnobState
 from controller.core.control.ladder import TickContext
 from controller.core.decision import Action, Outcome, Plan, Verdict
+from controller.core.in_force import InForce
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
@@ -60,6 +62,7 @@ class Planner:
         "_channels",
         "_decision_log",
         "_evictions",
+        "_held",
         "_knobs",
         "_last_ns",
         "_learner",
@@ -89,6 +92,7 @@ class Planner:
         self._workload_index = self._indexed(self._workloads, settings)
         self._tracker = IndicatorTracker()
         self._knobs = KnobState()
+        self._held = HeldKnobs()
         self._channels = Channels(settings)
         self._actions = PlanActions(settings)
         self._decision_log = DecisionLog()
@@ -112,6 +116,7 @@ class Planner:
         self._workload_index = workload_index
         if settings.mode is not before.mode:
             self._knobs.reset()
+            self._held.reset()
             self._tracker.reset_links()  # links are shaped only while enforcing
             self._evictions = EvictionPolicy(settings.eviction, self.past_evictions)
         self._channels.reconfigure(settings)
@@ -142,7 +147,10 @@ class Planner:
         dt_ns = max(0, now_ns - self._last_ns) if self._last_ns is not None else 0
         self._last_ns = now_ns
         executed = self._settings.mode is Mode.ENFORCE
+        self.settle(outcomes)
         self._knobs.update(snapshot.knobs, outcomes, executed, now_ns)
+        if not self._knobs.quiet:
+            self._held.compare(self._knobs, now_ns)
         pauses = self._set_pause(snapshot.pause)
         self._tracker.update(
             snapshot,
@@ -177,7 +185,22 @@ class Planner:
             lambda: self._channels.squeezed_for if executed else frozenset(),
         )
         self._next_ticks = _CALM_TICKS if self._is_calm else 1.0
-        return self._plan(actions, context, snapshot.evictions, pauses)
+        plan = self._plan(actions, context, snapshot.evictions, pauses)
+        why = (self._channels.quota_loops, *(each.loops for each in self._channels.ladders))
+        self._held.commit(
+            plan,
+            {reason_of(loops): loops.demand for loops in why} if actions else {},
+            context.workload_index.best_effort,
+            executed,
+        )
+        return plan
+
+    def settle(self, outcomes: Sequence[Outcome]) -> InForce:
+        """Return what is in force after the last plan, of whose actions *outcomes* are.
+
+        The next ``step`` does this too, with the same outcomes; what comes second has no effect.
+        """
+        return self._held.settle(outcomes)
 
     def _set_pause(self, pause: Pause | None) -> tuple[Verdict, ...]:
         """Take the pause of this tick; return what changed, in words."""
@@ -208,6 +231,7 @@ class Planner:
         pauses: tuple[Verdict, ...],
     ) -> Plan:
         channels = self._channels
+        in_force = self._held.record(context.now_ns, context.workload_index.best_effort)
         cpu, active = channels.cpu, [loops for loops in channels.loops.values() if loops]
         indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in channels.ladders if each.loops]
@@ -228,7 +252,7 @@ class Planner:
             off=tuple(each for loops in active for each in loops.off),
             verdicts=(
                 *pauses,
-                *self._decision_log.update(cpu, ladders, context, self._workloads),
+                *self._decision_log.update(cpu, ladders, context, in_force, actions),
                 *(verdict for loops in active for verdict in loops.verdicts),
                 *(verdict for each in self._channels.ladders for verdict in each.verdicts),
                 *self._actions.verdicts,

@@ -7,13 +7,14 @@ the reasons of actions. ``explain_eviction`` and ``describe_loop`` make the text
 Events.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.cpu_channel import CpuChannel
 from controller.core.control.ladder import TickContext
 from controller.core.control.ladder_channel import LadderChannel
 from controller.core.decision import (
+    Action,
     ChannelState,
     Demand,
     Eviction,
@@ -22,7 +23,8 @@ from controller.core.decision import (
     RungReport,
     Verdict,
 )
-from controller.core.model import Channel, Knob, Pause, Workload
+from controller.core.in_force import InForce
+from controller.core.model import CgroupId, Channel, Knob, Pause
 from controller.core.units import format_bytes, format_cpus, format_duration
 
 __all__ = (
@@ -61,38 +63,57 @@ _INHIBITED = {
 class DecisionLog:
     """Makes a verdict when a decision of a channel changed; keeps the state that was logged last.
 
-    A small move of a total or of a rung is no change, see ``_SAME_TOTAL`` and ``_SAME_PART``.
+    A line says what is in force as it was read back, so a limit is told in the tick after its
+    write. A new state of a channel that moves knobs waits for that. A small move of a total or of a
+    rung is no change, see ``_SAME_TOTAL`` and ``_SAME_PART``.
     """
 
-    __slots__ = ("_cpu", "_ladders")
+    __slots__ = ("_cpu", "_ladders", "_states")
 
     def __init__(self) -> None:
         self._cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
         self._ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = {}
+        # As of the last tick.
+        self._states: dict[Channel, ChannelState] = {}
 
     def update(
         self,
         cpu: CpuChannel,
         ladders: Sequence[LadderChannel],
         context: TickContext,
-        workloads: Sequence[Workload],
+        in_force: InForce,
+        actions: Sequence[Action],
     ) -> tuple[Verdict, ...]:
-        """Return the verdicts of this tick; in most ticks there are none."""
+        """Return the verdicts of this tick; in most ticks there are none.
+
+        *in_force* is the record before the *actions* of this tick.
+        """
         cache = next((each for each in ladders if each.channel is Channel.CACHE), None)
         loop = cpu.loops.selected or (cache.loops.selected if cache else None)
-        verdicts = self._describe_cpu(cpu, loop, context, workloads)
+        moved = {each.knob for each in actions}
+        verdicts = []
+        if not self._waits(cpu.loops.demand, moved & {Knob.CPU_QUOTA}):
+            verdicts += self._describe_cpu(cpu, loop, context, in_force)
         for channel in ladders:
-            verdicts.extend(self._describe_ladder(channel, context))
+            knobs = moved & {rung.knob for rung in channel.ladder.rungs}
+            if not self._waits(channel.loops.demand, knobs):
+                verdicts += self._describe_ladder(channel, context, in_force)
         return tuple(verdicts)
+
+    def _waits(self, demand: Demand, moved: Set[Knob]) -> bool:
+        """Whether the state is new and what it moves is not read back yet."""
+        before = self._states.get(demand.channel, ChannelState.FREE)
+        self._states[demand.channel] = demand.state
+        return demand.state is not before and bool(moved)
 
     def _describe_cpu(
         self,
         channel: CpuChannel,
         loop: LoopReport | None,
         context: TickContext,
-        workloads: Sequence[Workload],
+        in_force: InForce,
     ) -> list[Verdict]:
-        demand, total = channel.loops.demand, channel.rung.total
+        demand, total = channel.loops.demand, in_force.cpus
         state, before = self._cpu
         if demand.state is state and not _total_changed(before, total):
             return []
@@ -101,23 +122,30 @@ class DecisionLog:
         caused = context.tracker.blame.share(demand.service or "")
         if caused is not None:
             text += f", best-effort caused {caused:.0%} of its wait"
-        text += f"; {_with_reason(demand.state, _quota(before, total))}"
+        text += f"; {_with_reason(demand.state, _quota(before, in_force))}"
         if total is not None:
-            text += _largest_cut(channel, context, workloads)
+            culprits = channel.blame_for(demand.service or "", context.tracker.blame)
+            text += _largest_cut(in_force, culprits)
         return [Verdict(subject=demand.service or "cpu", text=text)]
 
-    def _describe_ladder(self, channel: LadderChannel, context: TickContext) -> list[Verdict]:
+    def _describe_ladder(
+        self, channel: LadderChannel, context: TickContext, in_force: InForce
+    ) -> list[Verdict]:
         demand = channel.loops.demand
-        reports = {report.knob: report for report in channel.ladder.reports()}
+        reports = dict(_in_force(channel, in_force))
         state, before = self._ladders.get(channel.channel, (ChannelState.FREE, {}))
         changed = [
             (before.get(knob), report)
             for knob, report in reports.items()
             if _rung_changed(before.get(knob), report)
         ]
-        if demand.state is state and not changed:
+        held = {each.knob for each in in_force.knobs}
+        lost = [knob for knob, report in before.items() if report.part > 0 and knob not in held]
+        lost = [knob for knob in lost if knob not in reports]
+        if demand.state is state and not changed and not lost:
             return []
         logged = {**before, **{report.knob: report for _, report in changed}}
+        logged = {knob: report for knob, report in logged.items() if knob not in lost}
         self._ladders[channel.channel] = (demand.state, logged)
         loop = channel.loops.selected
         text = _compare(loop) if loop else "no service suffers"
@@ -128,10 +156,19 @@ class DecisionLog:
             f"{report.setting} (was {old.setting})" if old else report.setting
             for old, report in changed
         ]
-        text += (
-            f"; {_with_reason(demand.state, ', '.join(settings) or _unchanged(channel, reports))}"
-        )
+        settings += [f"{knob} is not in force any more" for knob in lost]
+        what = ", ".join(settings) or _unchanged(channel, reports, in_force)
+        text += f"; {_with_reason(demand.state, what)}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
+
+
+def _in_force(channel: LadderChannel, in_force: InForce) -> Iterator[tuple[Knob, RungReport]]:
+    """Yield the rungs of *channel* whose setting is in force: taken and held, or free and not."""
+    held = {each.knob for each in in_force.knobs if each.limits}
+    asked = {each.knob for each in in_force.of_channel(channel.channel) if each.service}
+    for report in channel.ladder.reports():
+        if report.knob in held if report.part > 0 else report.knob not in asked:
+            yield report.knob, report
 
 
 def reason_of(loops: ChannelLoops) -> str:
@@ -201,11 +238,17 @@ def _with_reason(state: ChannelState, in_force: str) -> str:
     return in_force if reason is None else f"{reason}; {in_force}"
 
 
-def _unchanged(channel: LadderChannel, reports: Mapping[Knob, RungReport]) -> str:
+def _unchanged(
+    channel: LadderChannel, reports: Mapping[Knob, RungReport], in_force: InForce
+) -> str:
     if not channel.ladder.usable:
         return "no knob can be moved"
     settings = [each.setting for each in reports.values() if each.part > 0]
-    return f"{', '.join(settings)} as before" if settings else "best-effort is not limited"
+    if settings:
+        return f"{', '.join(settings)} as before"
+    if in_force.limited:
+        return "no knob of this channel is in force"
+    return "best-effort is not limited"
 
 
 def _total_changed(before: float | None, total: float | None) -> bool:
@@ -237,24 +280,21 @@ def _format(loop: LoopReport, value: float) -> str:
     return format_duration(value) if loop.is_time else f"{value:.3g}"
 
 
-def _quota(before: float | None, total: float | None) -> str:
+def _quota(before: float | None, in_force: InForce) -> str:
+    total = in_force.cpus
     if total is None:
-        return "best-effort is not limited"
+        return "best-effort has no quota" if in_force.limited else "best-effort is not limited"
     old = "unlimited" if before is None else format_cpus(before)
     if old == format_cpus(total):
         return f"best-effort quota {old} as before"
     return f"best-effort quota {old} -> {format_cpus(total)}"
 
 
-def _largest_cut(channel: CpuChannel, context: TickContext, workloads: Sequence[Workload]) -> str:
-    grants = channel.rung.grants
-    if not grants:
-        return ""
-    names = {workload.cgroup: workload.name for workload in workloads}
-    culprits = channel.blame_for(channel.loops.demand.service or "", context.tracker.blame)
-    worst = max(grants, key=lambda cgroup: culprits.get(cgroup, 0.0))
-    text = f", {names.get(worst, worst.id)} gets {format_cpus(grants[worst])}"
-    return text if len(grants) == 1 else f"{text} ({len(grants)} workloads limited)"
+def _largest_cut(in_force: InForce, culprits: Mapping[CgroupId, float]) -> str:
+    limited = [each for each in in_force.limited if each.cpus is not None]
+    worst = max(limited, key=lambda each: culprits.get(each.workload.cgroup, 0.0))
+    text = f", {worst.workload.name} gets {format_cpus(worst.cpus or 0.0)}"
+    return text if len(limited) == 1 else f"{text} ({len(limited)} workloads limited)"
 
 
 def _contribution(eviction: Eviction) -> str:

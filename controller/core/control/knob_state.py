@@ -190,8 +190,12 @@ class KnobState:
 
     def held(self) -> list[tuple[Target, Knob]]:
         """Return the knobs with a value of ours in force."""
+        return [each[:2] for each in self.held_values()]
+
+    def held_values(self) -> list[tuple[Target, Knob, KnobValue, KnobValue]]:
+        """Return the knobs with a value of ours in force, with that value and the original."""
         return [
-            (entry.target, entry.knob)
+            (entry.target, entry.knob, entry.value, entry.original)
             for entries in self._entries.values()
             for entry in entries.values()
             if not entry.absent and entry.value != entry.original

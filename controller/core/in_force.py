@@ -1,0 +1,215 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The record of what is in force: the knobs that the agent holds, with value, begin and reason.
+
+There is one such record after each tick. Log, history, pages, metrics and Events take from it what
+limits best-effort work, so that they say the same as each other and as the kernel's files.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller.core.knob_values import cpus_of
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    IndicatorName,
+    Knob,
+    KnobValue,
+    Target,
+    TargetKind,
+    Workload,
+)
+
+__all__ = (
+    "CHANNELS",
+    "ORDER",
+    "HeldKnob",
+    "InForce",
+    "Limited",
+    "Place",
+    "concerns",
+    "in_force",
+)
+
+# The scope and the id of a target, and the knob.
+Place = tuple[str, int, Knob]
+
+# Knobs that order tasks and do not limit an amount; they are held while a service is present.
+ORDER = frozenset({Knob.SCHED_IDLE})
+# The channels that move a knob.
+CHANNELS: Mapping[Knob, tuple[Channel, ...]] = {
+    Knob.CPU_QUOTA: (Channel.CPU, Channel.CACHE),
+    Knob.LLC_WAYS: (Channel.CACHE,),
+    Knob.MBA: (Channel.CACHE,),
+    Knob.CORE_COOKIE: (Channel.CACHE,),
+    Knob.TC_CEILING: (Channel.NETWORK,),
+    Knob.MEMORY_HIGH: (Channel.MEMORY,),
+    Knob.IO_WEIGHT: (Channel.IO,),
+    Knob.IO_MAX: (Channel.IO,),
+}
+# The core group of best-effort work without a group of its own.
+_BEST_EFFORT = "best-effort"
+
+
+class HeldKnob(NamedTuple):
+    """A knob with a value of the agent's in force.
+
+    ``value`` is as read back after the write, ``original`` what a restore puts back. ``since_ns``
+    is when the agent began to hold the knob, ``changed_ns`` when ``value`` came into force; both
+    CLOCK_MONOTONIC. ``reason`` is that of the last write. ``channel`` is the one that asked for it,
+    ``service`` and ``indicator`` the loop that decided (``None``: no loop asked for this value).
+    """
+
+    target: Target
+    knob: Knob
+    value: KnobValue
+    original: KnobValue
+    since_ns: int
+    changed_ns: int
+    reason: str
+    channel: Channel | None = None
+    service: str | None = None
+    indicator: IndicatorName | None = None
+
+    @property
+    def place(self) -> Place:
+        """What identifies the knob."""
+        return self.target.scope, self.target.id, self.knob
+
+    @property
+    def limits(self) -> bool:
+        """Whether it takes an amount of a resource away, unlike an order or a burst."""
+        return self.knob not in ORDER
+
+
+class Limited(NamedTuple):
+    """A best-effort workload that is limited.
+
+    ``knobs`` limit it, the oldest first. ``cpus`` is the smallest quota of them, in CPUs (``None``:
+    none is a quota).
+    """
+
+    workload: Workload
+    knobs: tuple[HeldKnob, ...]
+    cpus: float | None
+
+    @property
+    def since_ns(self) -> int:
+        """When the first of its knobs came into force."""
+        return min(each.since_ns for each in self.knobs)
+
+    @property
+    def main(self) -> HeldKnob:
+        """The knob that was moved last, whose reason is that of the present limit."""
+        return max(self.knobs, key=lambda each: each.changed_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What the agent holds after a tick, as read back; in observe mode, what it would hold.
+
+    ``time_ns`` is that of the snapshot. ``limited`` are the best-effort workloads with a limit, in
+    the order of the workloads. ``cpus`` is what those with a quota may use together (``None``: no
+    quota is in force), ``unlimited`` the number of best-effort workloads, without the paused ones,
+    that have no quota.
+    """
+
+    time_ns: int = 0
+    knobs: tuple[HeldKnob, ...] = ()
+    limited: tuple[Limited, ...] = ()
+    cpus: float | None = None
+    unlimited: int = 0
+
+    def of(self, cgroup: CgroupId) -> Limited | None:
+        """Return what limits the workload of *cgroup*; ``None``: nothing does."""
+        return next((each for each in self.limited if each.workload.cgroup == cgroup), None)
+
+    def of_channel(self, channel: Channel) -> tuple[HeldKnob, ...]:
+        """Return the limits that *channel* asked for."""
+        return tuple(each for each in self.knobs if each.channel is channel and each.limits)
+
+
+def concerns(target: Target, knob: Knob, workload: Workload) -> bool:
+    """Return whether *knob* of *target* acts on the best-effort *workload*.
+
+    Knobs of groups and links act on all best-effort work, the quota of a parent cgroup and the
+    order of an ancestor on all workloads below it.
+    """
+    if target.kind is TargetKind.CORE_GROUP:
+        return target.path == (workload.core_group or _BEST_EFFORT)
+    if target.kind is not TargetKind.CGROUP:
+        return True
+    place = (target.scope, target.id)
+    if place == tuple(workload.cgroup):
+        return True
+    above = workload.idle_at if knob is Knob.SCHED_IDLE else None
+    if knob is Knob.CPU_QUOTA:
+        above = workload.quota_at
+    return above is not None and place == (above.scope, above.id)
+
+
+def in_force(
+    time_ns: int, knobs: tuple[HeldKnob, ...], best_effort: Mapping[CgroupId, Workload]
+) -> InForce:
+    """Return the record of *knobs*; *best_effort* are the workloads that may be limited now."""
+    limits = [each for each in knobs if each.limits]
+    if not limits:
+        return InForce(time_ns=time_ns, knobs=knobs, unlimited=len(best_effort))
+    limited = tuple(_limited(limits, best_effort))
+    with_quota = [each for each in limited if each.cpus is not None]
+    return InForce(
+        time_ns=time_ns,
+        knobs=knobs,
+        limited=limited,
+        cpus=_sum(with_quota) if with_quota else None,
+        unlimited=len(best_effort) - len(with_quota),
+    )
+
+
+def _limited(
+    limits: Iterable[HeldKnob], best_effort: Mapping[CgroupId, Workload]
+) -> Iterator[Limited]:
+    everyones = []
+    by_cgroup: dict[tuple[str, int], list[HeldKnob]] = {}
+    for each in limits:
+        if each.target.kind is TargetKind.CGROUP:
+            by_cgroup.setdefault((each.target.scope, each.target.id), []).append(each)
+        else:
+            everyones.append(each)
+    for cgroup, workload in best_effort.items():
+        places = [(cgroup.hierarchy, cgroup.id)]
+        if workload.quota_at is not None:
+            places.append((workload.quota_at.scope, workload.quota_at.id))
+        found = [
+            each
+            for each in (*everyones, *(k for place in places for k in by_cgroup.get(place, ())))
+            if concerns(each.target, each.knob, workload)
+        ]
+        if found:
+            found.sort(key=lambda each: each.since_ns)
+            quotas = [cpus for each in found if (cpus := _cpus(each)) is not None]
+            yield Limited(workload, tuple(found), min(quotas, default=None))
+
+
+def _cpus(held: HeldKnob) -> float | None:
+    return cpus_of(held.value) if held.knob is Knob.CPU_QUOTA else None
+
+
+def _sum(limited: Iterable[Limited]) -> float:
+    """Return the CPUs that *limited* may use together: at most the quota of a common parent."""
+    below: dict[tuple[str, int], list[float]] = {}
+    parents: dict[tuple[str, int], float] = {}
+    total = 0.0
+    for workload, knobs, cpus in limited:
+        assert cpus is not None
+        parent = next(
+            (k for k in knobs if k.knob is Knob.CPU_QUOTA and k.place[:2] != workload.cgroup), None
+        )
+        if parent is None:
+            total += cpus
+            continue
+        parents[parent.place[:2]] = _cpus(parent) or 0.0
+        below.setdefault(parent.place[:2], []).append(cpus)
+    return total + sum(min(cpus, sum(below[place])) for place, cpus in parents.items())
