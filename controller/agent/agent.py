@@ -56,6 +56,7 @@ from controller.agent.start_log import StartLog
 from controller.agent.state_keeper import StateKeeper
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
+from controller.core.in_force import InForce
 from controller.core.learning.state import LearnedIndicator
 from controller.core.model import Mode, Snapshot
 from controller.core.planner import Planner
@@ -266,6 +267,7 @@ class Agent:
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
+        in_force = self._planner.settle(self._outcomes)
         self._node.dispatch(snapshot, plan, self._planner.past_evictions)
         self._published.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
@@ -277,14 +279,16 @@ class Agent:
             self._config.settings, self._node.workloads, plan, self._follower.problem, cluster
         )
         self._sources.update(found, started_ns)
-        self._publish(snapshot, plan, cluster, started_ns)
+        self._publish(snapshot, plan, in_force, cluster, started_ns)
         if self._learned_store.is_due(started_ns):
             self._learned_store.write(self._planner.learned)
         self._heartbeat.beat()
         if self._history is not None:
             # Last, because it wakes another thread.
             settings = self._config.settings
-            self._history.take(snapshot, plan, self._outcomes, self._node.workloads, settings)
+            self._history.take(
+                snapshot, plan, self._outcomes, in_force, self._node.workloads, settings
+            )
 
     def _apply_change(self, change: Change) -> None:
         """Pass new settings or workloads to the planner, which keeps the state of its loops."""
@@ -329,7 +333,12 @@ class Agent:
         self._new_planner = self._new_settings = self._new_workloads = False
 
     def _publish(
-        self, snapshot: Snapshot, plan: Plan, cluster: ClusterState | None, started_ns: int
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        in_force: InForce,
+        cluster: ClusterState | None,
+        started_ns: int,
     ) -> None:
         reading = self._node.sampler.reading
         tick_ns = time.monotonic_ns() - started_ns
@@ -348,6 +357,7 @@ class Agent:
             samples=snapshot.workloads,
             host_pressure_ns=self._node.sampler.host_pressure_ns,
             plan=plan,
+            in_force=in_force,
             knobs=self._node.knobs,
             tick_ns=tick_ns,
             ticks=self._ticks,

@@ -105,7 +105,9 @@ class LoopReport:
     """State of one loop after a tick, for metrics, log and recording.
 
     ``is_time``: ``value`` and ``sweet_point`` are in ns. ``demand`` is in [0, 1]. Without a
-    ``sweet_point``, which is the case while it is learned, the loop demands nothing.
+    ``sweet_point``, which is the case while it is learned, the loop demands nothing. ``deviation``
+    and ``filtered_deviation`` end at 2, where the scale of the loops ends; ``excess`` is the
+    deviation without that limit (``None``: not known, or of a recording without it).
     """
 
     service: str
@@ -119,6 +121,8 @@ class LoopReport:
     demand: float
     selected: bool
     is_time: bool = False
+    # Not compared, because recordings of earlier versions do not have it.
+    excess: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

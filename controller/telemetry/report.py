@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import threading
 from typing import Any
 
-from controller.core.control.suffering import suffering
+from controller.core.control.suffering import SufferingClock
 from controller.core.decision import Outcome, Plan, Verdict
+from controller.core.in_force import InForce
 from controller.core.model import (
     Blame,
     CgroupId,
@@ -43,8 +44,6 @@ __all__ = (
 
 _TICKS = 600
 _MAX_TEXTS = 100
-# A longer time between two plans is a pause of the agent, not a state that lasted.
-_LONGEST_NS = 5_000_000_000
 _VERDICTS = 50
 # Longest wait of a reader for the end of a tick.
 _YIELD_S = 0.1
@@ -140,6 +139,7 @@ class TickReport:
     pauses: PauseState = field(default_factory=PauseState)
     degraded: tuple[SourceProblem, ...] = ()
     restarts: Mapping[str, int] = field(default_factory=dict)
+    in_force: InForce = field(default_factory=InForce)
 
     @property
     def ready(self) -> bool:
@@ -166,8 +166,7 @@ class PublishedState:
     object. A reader with much work calls ``yield_to_tick`` from time to time, because all threads
     share one interpreter. ``between_ticks`` is set while no tick runs. ``verdicts`` are the last
     50, with the times of their plans. ``durations_ns`` and ``lateness_ns`` are those of the last
-    600 ticks; a tick is late by the time from when it was due to its start. ``ran_ns`` is the time
-    that the plans so far stand for.
+    600 ticks; a tick is late by the time from when it was due to its start.
     ``http_listen_failures`` is written by the HTTP server: how often it could not listen on its
     address.
     """
@@ -180,11 +179,15 @@ class PublishedState:
     suffered_ns: dict[tuple[str, str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
     http_listen_failures: int = 0
-    ran_ns: int = 0
-    _counted_ns: int | None = None
+    _clock: SufferingClock = field(default_factory=SufferingClock)
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_TICKS))
     lateness_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_TICKS))
     verdicts: deque[tuple[int, Verdict]] = field(default_factory=lambda: deque(maxlen=_VERDICTS))
+
+    @property
+    def ran_ns(self) -> int:
+        """The time that the plans so far stand for."""
+        return self._clock.ran_ns
 
     def yield_to_tick(self) -> bool:
         """Wait for the end of a running tick, at most 0.1 s; return whether it ended."""
@@ -200,11 +203,7 @@ class PublishedState:
         for answer in evictions:
             eviction = answer.channel, answer.result
             self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
-        elapsed_ns = max(0, min(plan.time_ns - (self._counted_ns or plan.time_ns), _LONGEST_NS))
-        self._counted_ns = plan.time_ns
-        self.ran_ns += elapsed_ns
-        for (service, channel), found in suffering(plan.loops, plan.demands).items():
-            suffered = service, channel, found.state
+        for suffered, elapsed_ns in self._clock.update(plan).items():
             self.suffered_ns[suffered] = self.suffered_ns.get(suffered, 0) + elapsed_ns
         for demand in plan.demands:
             decision = demand.channel, demand.state

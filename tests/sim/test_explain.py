@@ -374,8 +374,8 @@ def test_a_change_of_the_mode_is_no_error(data_dir: Path, explain: Explain) -> N
     loop.planner.reconfigure(loop.settings, loop.workloads)
     loop.anew = True
     loop.run(20)
-    loop.anew = True  # an abandoned tick
-    loop.run(0.4)
+    loop.abandon()
+    loop.run(0.2)
     loop.stop()
     squeezes = incidents(explain, "batch-0", "squeeze")
     assert [(each["mode"], each["ended_by"].partition(",")[0]) for each in squeezes] == [

@@ -29,6 +29,7 @@ from controller.agent.history.records import (
 from controller.agent.history.snapshots import SnapshotThinner
 from controller.config.sections.agent import HistoryConfig
 from controller.core.decision import Outcome, Plan
+from controller.core.in_force import InForce
 from controller.core.model import Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
@@ -61,12 +62,15 @@ _BLOCK_BYTES = 512 << 10
 class Tick(NamedTuple):
     """A tick; ``outcomes`` are those of the actions of ``plan``, none in observe mode.
 
+    ``in_force`` is the record after them.
+
     ``anew``: every knob was restored before it, and a new planner made.
     """
 
     snapshot: Snapshot
     plan: Plan
     outcomes: Sequence[Outcome]
+    in_force: InForce
     workloads: tuple[Workload, ...]
     settings: Settings
     anew: bool = False
@@ -202,7 +206,12 @@ class HistoryFiles:
             self._new_planner = True
             self.snapshots.flush()
         self._builder.add(
-            tick.snapshot, tick.plan, tick.outcomes, tick.workloads, tick.settings.mode
+            tick.snapshot,
+            tick.plan,
+            tick.outcomes,
+            tick.in_force,
+            tick.workloads,
+            tick.settings.mode,
         )
         self._last = tick
         self._add_s += time.thread_time() - began_s
@@ -288,4 +297,6 @@ class HistoryFiles:
 
     def _head(self, tick: Tick) -> Start:
         """Return the first line of a file: what a reader needs to know of the files before it."""
-        return replace(self._start(tick), workloads=tick.workloads, writes=self._builder.held)
+        held, asked = self._builder.held, self._builder.asked
+        start = self._start(tick)
+        return replace(start, workloads=tick.workloads, writes=held, asked=asked)

@@ -4,33 +4,35 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import compress
-from operator import attrgetter, is_not
+from operator import attrgetter
 from typing import TypeVar
 
-from controller.agent.history.records import Foreign, Moment, Use, Write
+from controller.agent.history.records import Asked, Foreign, Moment, Suffered, Use, Write
+from controller.core.control.suffering import SufferingClock, is_worse
 from controller.core.decision import (
     Action,
     ChannelState,
     Eviction,
     Failure,
+    IndicatorStatus,
     LoopReport,
     Outcome,
     Plan,
     Verdict,
 )
+from controller.core.in_force import HeldKnob, InForce, Place
 from controller.core.knob_values import parse_quota
 from controller.core.model import (
     CgroupId,
+    Channel,
     EvictionAnswer,
+    IndicatorName,
     Knob,
     KnobReading,
     KnobValue,
     Mode,
     QosClass,
     Snapshot,
-    Target,
-    TargetKind,
     Workload,
 )
 from controller.core.units import NS_PER_SEC
@@ -41,7 +43,6 @@ __all__ = ("MomentBuilder", "told_loops")
 _MOST = 200
 _USES = 20
 
-_Place = tuple[Target, Knob]
 _T = TypeVar("_T")
 
 
@@ -53,9 +54,8 @@ class MomentBuilder:
     """
 
     def __init__(self) -> None:
-        self._held: dict[_Place, Write] = {}
-        self._originals: dict[_Place, KnobValue] = {}
-        self._readings: tuple[KnobReading, ...] = ()
+        self._in_force = InForce()
+        self._held: dict[Place, HeldKnob] = {}
         self._granted: dict[CgroupId, float] = {}  # of workloads, and of parents of several
         self._parents: dict[CgroupId, CgroupId] = {}
         self._workloads: tuple[Workload, ...] = ()
@@ -63,24 +63,38 @@ class MomentBuilder:
         self._oncpu_ns: Mapping[CgroupId, int] = {}
         self._last_ns: int | None = None
         self.cut_cpu_s = 0.0
+        self._clock = SufferingClock()
         self._clear()
 
     def _clear(self) -> None:
         self.eventful = False
         self._anew = False
         self._new_workloads: tuple[Workload, ...] | None = None
-        self._writes: dict[_Place, Write] = {}
+        self._writes: dict[Place, Write] = {}
+        self._asked: dict[str, Asked] = {}
         self._foreign: list[Foreign] = []
         self._refused: list[Outcome] = []
         self._verdicts: list[Verdict] = []
         self._evictions: list[Eviction] = []
         self._answers: list[EvictionAnswer] = []
+        self._suffered: dict[tuple[str, Channel, str], int] = {}
+        self._ran_ns = self._clock.ran_ns
+        self._worst: dict[tuple[str, Channel, IndicatorName], LoopReport] = {}
         self._dropped = 0
 
     @property
     def held(self) -> tuple[Write, ...]:
         """The knobs that the agent holds, or in observe mode would hold."""
-        return tuple(self._held.values())
+        return tuple(
+            Write(each.target, each.knob, each.original, each.value, each.reason, held=True)
+            for each in self._held.values()
+        )
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """What asked for ``held``."""
+        asked = (_asked(each) for each in self._held.values())
+        return tuple({each.reason: each for each in asked if each is not None}.values())
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -89,10 +103,9 @@ class MomentBuilder:
 
     def restart(self) -> None:
         """Every knob was restored, and the next plan is that of a new planner."""
+        self._in_force = InForce()
         self._held.clear()
-        self._originals.clear()
         self._granted.clear()
-        self._readings = ()
         self._anew = self.eventful = True
 
     def add(
@@ -100,24 +113,22 @@ class MomentBuilder:
         snapshot: Snapshot,
         plan: Plan,
         outcomes: Sequence[Outcome],
+        in_force: InForce,
         workloads: tuple[Workload, ...],
         mode: Mode,
     ) -> None:
-        """Take one tick; *outcomes* are those of the actions of *plan*, none in observe mode."""
+        """Take one tick; *in_force* is the record after it.
+
+        *outcomes* are those of the actions of *plan*, none in observe mode.
+        """
         if workloads is not self._workloads and workloads != self._workloads:
             self._set_workloads(workloads)
-        if snapshot.knobs is not self._readings:
-            if mode is Mode.ENFORCE and self._held:
-                self._find_foreign(snapshot.knobs)
-            self._readings = snapshot.knobs
-        if mode is Mode.ENFORCE:
-            for outcome in outcomes:
-                self._take_outcome(outcome)
-        else:
-            for action in plan.actions:
-                self._take_assumed(action)
-        if plan.released:
-            self._release_all()
+        if in_force.knobs is not self._in_force.knobs:
+            self._compare(snapshot, plan, outcomes, in_force, mode)
+        self._in_force = in_force
+        self._take_suffering(plan)
+        refused = [each for each in outcomes if each.failure is Failure.REFUSED]
+        self._keep(self._refused, refused)
         self._keep(self._verdicts, plan.verdicts)
         self._keep(self._answers, snapshot.evictions)
         if plan.eviction is not None:
@@ -140,9 +151,13 @@ class MomentBuilder:
             anew=self._anew,
             demands=plan.demands,
             loops=told_loops(plan),
+            worst=tuple(each for each in self._worst.values() if each not in plan.loops),
+            suffered=tuple(Suffered(*key, time_ns) for key, time_ns in self._suffered.items()),
+            ran_ns=self._clock.ran_ns - self._ran_ns,
             causes=plan.causes,
             rungs=tuple(rung for rung in plan.rungs if rung.part > 0),
             writes=tuple(self._writes.values()),
+            asked=tuple(self._asked.values()),
             foreign=tuple(self._foreign),
             refused=tuple(self._refused),
             verdicts=tuple(self._verdicts),
@@ -168,83 +183,94 @@ class MomentBuilder:
         self._workloads = self._new_workloads = workloads
         self._best_effort = frozenset(w.cgroup for w in workloads if w.qos is QosClass.BE)
         self.eventful = True
-        present = {tuple(w.cgroup) for w in workloads}
-        present |= {level[1:3] for w in workloads for level in (w.idle_at, w.quota_at) if level}
-        for place in {**self._held, **self._originals}:
-            if place[0].kind is TargetKind.CGROUP and place[0][1:3] not in present:
-                self._held.pop(place, None)
-                self._originals.pop(place, None)
         self._parents = {
             w.cgroup: CgroupId(w.quota_at.scope, w.quota_at.id)
             for w in workloads
             if w.quota_at is not None and w.qos is QosClass.BE
         }
-        limited = self._best_effort.union(self._parents.values())
-        self._granted = {c: cpus for c, cpus in self._granted.items() if c in limited}
+        self._set_granted()
 
-    def _find_foreign(self, readings: tuple[KnobReading, ...]) -> None:
-        # Most records are the same objects as before; there are two or more per workload.
-        before = self._readings
-        same_length = len(before) == len(readings)
-        changed = compress(readings, map(is_not, before, readings)) if same_length else readings
-        for reading in changed:
-            if reading.original is None:
-                place = reading.target, reading.knob
-                held = self._held.get(place)
-                if held is not None and reading.value != held.value:
-                    self._release(place)
-                    self._keep(self._foreign, [Foreign(*place, held.value, reading.value)])
-                    self.eventful = True
+    def _take_suffering(self, plan: Plan) -> None:
+        for key, elapsed_ns in self._clock.update(plan).items():
+            self._suffered[key] = self._suffered.get(key, 0) + elapsed_ns
+        for loop in plan.loops:
+            if (loop.deviation or 0.0) > 0 and loop.status is IndicatorStatus.FRESH:
+                place = loop.service, loop.channel, loop.indicator
+                known = self._worst.get(place)
+                if known is None or is_worse(loop, known):
+                    self._worst[place] = loop
 
-    def _take_outcome(self, outcome: Outcome) -> None:
-        action = outcome.action
-        if outcome.foreign is not None:
-            place = action.target, action.knob
-            if place in self._held:
-                ours = self._held[place].value
-                self._keep(self._foreign, [Foreign(*place, ours, outcome.foreign)])
-            self._release(place)
-        elif outcome.failure is Failure.REFUSED:
-            self._keep(self._refused, [outcome])
-        elif outcome.failure is None:
-            value = action.value if outcome.applied is None else outcome.applied
-            self._write(action, value, held=outcome.original is not None)
-
-    def _take_assumed(self, action: Action) -> None:
-        place = action.target, action.knob
-        original = self._originals.setdefault(place, action.previous)
-        held = action.value != original
-        if not held:
-            del self._originals[place]
-        self._write(action, action.value, held=held)
-
-    def _write(self, action: Action, value: KnobValue, *, held: bool) -> None:
-        place = action.target, action.knob
-        earlier = self._writes.get(place)
-        before = action.previous if earlier is None else earlier.before
-        write = Write(*place, before, value, action.reason, held)
-        self._writes[place] = write
-        if not held:
-            self._release(place)
+    def _compare(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        outcomes: Sequence[Outcome],
+        in_force: InForce,
+        mode: Mode,
+    ) -> None:
+        """Take what changed in the record; knobs whose target is gone are forgotten silently."""
+        before, self._held = self._held, {each.place: each for each in in_force.knobs}
+        self._set_granted()
+        for place, held in self._held.items():
+            known = before.get(place)
+            if known is held:
+                continue
+            if known is not None and known.since_ns != held.since_ns:
+                self._note_foreign(known, held.original, mode)
+                known = None
+            if known is None or known.value != held.value:
+                value = held.original if known is None else known.value
+                self._write(place, held, value, held.value, held.reason, held=True)
+        ended = {_place(each.action) for each in outcomes if each.failure is Failure.GONE}
+        gone = {place: each for place, each in before.items() if place not in self._held}
+        gone = {place: each for place, each in gone.items() if place not in ended}
+        if not gone:
             return
-        self._held[place] = write
-        if action.knob is Knob.CPU_QUOTA:
-            cpus = parse_quota(value).cpus
-            cgroup = CgroupId(action.target.scope, action.target.id)
-            if cpus is not None:
-                self._granted[cgroup] = cpus
+        actions = {_place(each): each for each in plan.actions}
+        foreign = [(each.action, each.foreign) for each in outcomes if each.foreign is not None]
+        values = {_place(each): each.value for each in snapshot.knobs if each.original is None}
+        values |= {_place(action): value for action, value in foreign}
+        for place, held in gone.items():
+            found = values.get(place)
+            if found is not None and found not in (held.value, held.original):
+                self._note_foreign(held, found, mode)
+            elif (action := actions.get(place)) is not None:
+                self._write(place, held, held.value, action.value, action.reason, held=False)
+            elif plan.released or found is not None:
+                reason = "paused" if plan.released else "another program restored it"
+                self._write(place, held, held.value, held.original, reason, held=False)
 
-    def _release(self, place: _Place) -> None:
-        self._held.pop(place, None)
-        if place[1] is Knob.CPU_QUOTA:
-            self._granted.pop(CgroupId(place[0].scope, place[0].id), None)
+    def _note_foreign(self, ours: HeldKnob, value: KnobValue, mode: Mode) -> None:
+        self.eventful = True
+        self._writes.pop(ours.place, None)
+        if mode is Mode.ENFORCE:
+            self._keep(self._foreign, [Foreign(ours.target, ours.knob, ours.value, value)])
 
-    def _release_all(self) -> None:
-        """Everything is paused: what the plan did not restore went with the kernel's objects."""
-        for place, held in list(self._held.items()):
-            self._writes[place] = held._replace(held=False, reason="paused")
-            self._release(place)
-        self._originals.clear()
+    def _write(
+        self,
+        place: Place,
+        knob: HeldKnob,
+        before: KnobValue,
+        value: KnobValue,
+        reason: str,
+        *,
+        held: bool,
+    ) -> None:
+        earlier = self._writes.get(place)
+        before = before if earlier is None else earlier.before
+        self._writes[place] = Write(knob.target, knob.knob, before, value, reason, held)
+        if held and (asked := _asked(knob)) is not None:
+            self._asked[reason] = asked
+
+    def _set_granted(self) -> None:
+        limited = self._best_effort.union(self._parents.values())
+        self._granted = {
+            cgroup: cpus
+            for (scope, id_, knob), held in self._held.items()
+            if knob is Knob.CPU_QUOTA
+            and (cgroup := CgroupId(scope, id_)) in limited
+            and (cpus := parse_quota(held.value).cpus) is not None
+        }
 
     def _uses(self, snapshot: Snapshot, plan: Plan) -> tuple[tuple[Use, ...], float | None, float]:
         """Return the largest uses of interest, the use of all best-effort work, and the cut."""
@@ -294,6 +320,16 @@ def told_loops(plan: Plan) -> tuple[LoopReport, ...]:
     return tuple(
         loop for loop in plan.loops if loop.selected or (loop.filtered_deviation or 0.0) > 0
     )
+
+
+def _asked(held: HeldKnob) -> Asked | None:
+    if held.channel is None:
+        return None
+    return Asked(held.reason, held.channel, held.service, held.indicator)
+
+
+def _place(each: Action | KnobReading) -> Place:
+    return each.target.scope, each.target.id, each.knob
 
 
 def _oncpu_ns(snapshot: Snapshot, cgroups: frozenset[CgroupId]) -> Mapping[CgroupId, int]:

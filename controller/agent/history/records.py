@@ -33,7 +33,9 @@ from controller.core.decision import (
 )
 from controller.core.model import (
     CgroupId,
+    Channel,
     EvictionAnswer,
+    IndicatorName,
     Knob,
     KnobValue,
     Mode,
@@ -47,11 +49,13 @@ __all__ = (
     "MOMENTS",
     "SNAPSHOTS",
     "VERSION",
+    "Asked",
     "Foreign",
     "Line",
     "Moment",
     "Start",
     "Stop",
+    "Suffered",
     "Use",
     "Write",
     "decode",
@@ -77,6 +81,24 @@ class Write(NamedTuple):
     held: bool
 
 
+class Asked(NamedTuple):
+    """What asked for the writes with ``reason``: a channel, and the loop that decided on it."""
+
+    reason: str
+    channel: Channel
+    service: str | None
+    indicator: IndicatorName | None
+
+
+class Suffered(NamedTuple):
+    """How long a service suffered in a moment, in ns; ``state`` is as in ``Suffers``."""
+
+    service: str
+    channel: Channel
+    state: str
+    time_ns: int
+
+
 class Foreign(NamedTuple):
     """A knob that the agent held at ``ours`` and another program changed to ``value``."""
 
@@ -99,7 +121,8 @@ class Start:
     """The first line of a file, of a block of snapshots, and of every run (``new_run``).
 
     A run holds no knob at its start: those of an earlier one were restored. ``writes`` are the
-    knobs that are held where a file begins within a run. ``interval_ns`` is the time between two
+    knobs that are held where a file begins within a run, each since its original value was
+    replaced; ``asked`` says for whom. ``interval_ns`` is the time between two
     snapshots.
     """
 
@@ -110,6 +133,7 @@ class Start:
     interval_ns: int = 0
     workloads: tuple[Workload, ...] = ()
     writes: tuple[Write, ...] = ()
+    asked: tuple[Asked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +149,16 @@ class Moment:
 
     ``anew``: every knob was restored before it, because a tick was abandoned, which also made a new
     planner, or because ``mode`` was changed. ``loops`` are those that decide the demand of their
-    channel, or whose service suffers. ``refused`` are writes
-    that the kernel refused. ``uses`` are those of the limited and of the culprits, the largest
-    first; ``be_use_cpus`` is that of all best-effort work (``None``: not measured), ``cut_cpus``
-    what all limited workloads used beyond their quotas and those of their parents, which is above 0
-    only in observe mode, where nothing limits them. ``workloads``: the list, if it
-    changed. ``pause`` is in force at the end of the moment. ``core_overlap_ratio`` is the
-    snapshot's at its end. ``dropped`` counts texts and writes that were too many for the moment.
+    channel, or whose service suffers. ``worst`` are loops of earlier ticks of the moment with a
+    larger raw value. ``suffered`` sums the ticks of the moment, which stand for ``ran_ns``
+    (``None``: of an agent that did not count). ``writes`` are the changes of what is in force, as
+    read back; ``asked`` says for whom. ``refused`` are writes that the kernel refused. ``uses`` are
+    those of the limited and of the culprits, the largest first; ``be_use_cpus`` is that of all
+    best-effort work (``None``: not measured), ``cut_cpus`` what all limited workloads used beyond
+    their quotas and those of their parents, which is above 0 only in observe mode, where nothing
+    limits them. ``workloads``: the list, if it changed. ``pause`` is in force at the end of the
+    moment. ``core_overlap_ratio`` is the snapshot's at its end. ``dropped`` counts texts and writes
+    that were too many for the moment.
     """
 
     time_ns: int
@@ -139,9 +166,13 @@ class Moment:
     anew: bool = False
     demands: tuple[Demand, ...] = ()
     loops: tuple[LoopReport, ...] = ()
+    worst: tuple[LoopReport, ...] = ()
+    suffered: tuple[Suffered, ...] | None = None
+    ran_ns: int | None = None
     causes: tuple[Cause, ...] = ()
     rungs: tuple[RungReport, ...] = ()
     writes: tuple[Write, ...] = ()
+    asked: tuple[Asked, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     refused: tuple[Outcome, ...] = ()
     verdicts: tuple[Verdict, ...] = ()

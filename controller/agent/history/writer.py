@@ -13,6 +13,7 @@ import time
 from controller.agent.history.files import HistoryFiles, Tick
 from controller.config.sections.agent import HistoryConfig
 from controller.core.decision import Outcome, Plan
+from controller.core.in_force import InForce
 from controller.core.model import Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
@@ -69,13 +70,17 @@ class History:
         snapshot: Snapshot,
         plan: Plan,
         outcomes: Sequence[Outcome],
+        in_force: InForce,
         workloads: tuple[Workload, ...],
         settings: Settings,
     ) -> None:
-        """Take a tick; *outcomes* are those of the actions of *plan*, none in observe mode."""
+        """Take a tick; *outcomes* are those of the actions of *plan*, none in observe mode.
+
+        *in_force* is the record after them.
+        """
         # The samples of the latest tick are enough, because counters are cumulative.
         slim = replace(snapshot, workloads=(), blame=(), links=(), services=())
-        tick = Tick(slim, plan, outcomes, workloads, settings, self._anew)
+        tick = Tick(slim, plan, outcomes, in_force, workloads, settings, self._anew)
         with self._condition:
             if self._problem or len(self._ticks) >= _MAX_TICKS:
                 self._lost_ticks += 1

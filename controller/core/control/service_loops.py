@@ -351,6 +351,7 @@ class ServiceLoops:
                 sweet_point=loop.sweet_point,
                 deviation=loop.deviation,
                 filtered_deviation=loop.filter.value,
+                excess=loop.excess,
                 demand=0.0 if self._quiescent else min(1.0, max(0.0, loop.pid.demand)),
                 selected=loop.spec.name is selected,
                 is_time=loop.spec.is_time,

@@ -1,19 +1,28 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The services that suffer in a tick, by channel, and what their channel does about it."""
+"""The services that suffer in a tick, by channel, and what their channel does about it.
 
-from collections.abc import Iterable
+How bad, and for how long: metrics, pages and history count with these functions. What is compared
+or averaged here are raw values, never a deviation that ended at the limit of its scale.
+"""
+
+from collections.abc import Iterable, Mapping
+import math
 from typing import NamedTuple
 
-from controller.core.decision import Demand, IndicatorStatus, LoopReport
+from controller.core.decision import Demand, IndicatorStatus, LoopReport, Plan
 from controller.core.model import Channel
 
-__all__ = ("OTHER", "Suffers", "suffering")
+__all__ = ("OTHER", "SufferingClock", "Suffers", "depth", "is_worse", "suffering")
 
 # The state of a service for which its channel did not decide, but for another one.
 OTHER = "other"
 # Below this filtered deviation a loop is within its dead zone.
 _LEAST = 0.1
+# From here on a filtered deviation is at the end of the scale of the loops, which is 2.
+_END = 1.98
+# A longer time between two plans is a pause of the agent, not a state that lasted.
+_LONGEST_NS = 5_000_000_000
 
 
 class Suffers(NamedTuple):
@@ -33,7 +42,7 @@ def suffering(
         if deviation is None or deviation < _LEAST or loop.status is not IndicatorStatus.FRESH:
             continue
         known = worst.get((loop.service, loop.channel))
-        if known is None or deviation > (known.filtered_deviation or 0.0):
+        if known is None or (depth(loop) or 0.0) > (depth(known) or 0.0):
             worst[loop.service, loop.channel] = loop
     decided = {demand.channel: demand for demand in demands} if worst else {}
     found = {}
@@ -43,3 +52,67 @@ def suffering(
         state = str(demand.state) if demand is not None and own else OTHER
         found[service, channel] = Suffers(loop, state)
     return found
+
+
+class SufferingClock:
+    """How long services suffered, from one plan to the next."""
+
+    __slots__ = ("_last_ns", "ran_ns")
+
+    def __init__(self) -> None:
+        self._last_ns: int | None = None
+        # The time that the plans so far stand for.
+        self.ran_ns = 0
+
+    def update(self, plan: Plan) -> Mapping[tuple[str, Channel, str], int]:
+        """Return the time (ns) since the last plan of each service that suffers in *plan*.
+
+        Keys are service, channel, and a ``ChannelState`` or ``OTHER``.
+        """
+        last_ns = plan.time_ns if self._last_ns is None else self._last_ns
+        elapsed_ns = max(0, min(plan.time_ns - last_ns, _LONGEST_NS))
+        self._last_ns = plan.time_ns
+        self.ran_ns += elapsed_ns
+        return {
+            (service, channel, found.state): elapsed_ns
+            for (service, channel), found in suffering(plan.loops, plan.demands).items()
+        }
+
+
+def depth(loop: LoopReport) -> float | None:
+    """Return the filtered deviation of *loop*; beyond the end of its scale, the raw deviation."""
+    filtered = loop.filtered_deviation
+    if filtered is None or filtered < _END:
+        return filtered
+    raw = _raw(loop)
+    return filtered if raw is None else max(filtered, raw)
+
+
+def is_worse(loop: LoopReport, other: LoopReport) -> bool:
+    """Return whether the raw value of *loop* is further beyond its sweet point than *other*'s.
+
+    Values of one indicator are compared themselves, because its sweet point may follow the load.
+    """
+    if loop.indicator is not other.indicator:
+        return (_raw(loop) or 0.0) > (_raw(other) or 0.0)
+    if loop.value is None or other.value is None:
+        return other.value is None and loop.value is not None
+    return loop.value < other.value if _is_inverted(loop) else loop.value > other.value
+
+
+def _raw(loop: LoopReport) -> float | None:
+    """Return the deviation without limits; of a recording without it, in another unit."""
+    if loop.excess is not None:
+        return loop.excess
+    if loop.value is None or not loop.sweet_point or loop.value <= 0:
+        return loop.deviation
+    ratio = abs(math.log(loop.value / loop.sweet_point))
+    return ratio if (loop.deviation or 0.0) >= 0 else -ratio
+
+
+def _is_inverted(loop: LoopReport) -> bool:
+    """Whether less is worse for the indicator of *loop*, such as a rate."""
+    deviation = loop.deviation or 0.0
+    if loop.value is None or loop.sweet_point is None or not deviation:
+        return False
+    return (loop.value > loop.sweet_point) is not (deviation > 0)

@@ -7,7 +7,8 @@ from pathlib import Path
 from controller.agent.history.files import DIRECTORY, HistoryFiles, Tick
 from controller.agent.history.records import MOMENTS, Line, Moment, decode
 from controller.config.sections.agent import HistoryConfig
-from controller.core.decision import Plan
+from controller.core.decision import Action, Plan
+from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.host.ring import RingReader
 from tests.support.loops.closed_loop import TICKS_PER_S, ClosedLoop, NodeT
@@ -44,6 +45,23 @@ class RecordedLoop(ClosedLoop[NodeT]):
             vars(ring)["charge"] = lambda now_ns, cost_s: None
         self.workloads = self.node.workloads
 
+    def abandon(self) -> None:
+        """Restore every knob and start with a new planner, as after an error in a tick."""
+        held = self.planner.settle(self.outcomes).knobs
+        self.node.execute(
+            Action(
+                target=each.target,
+                knob=each.knob,
+                previous=each.value,
+                value=each.original,
+                reason="restored",
+            )
+            for each in held
+        )
+        self.outcomes = ()
+        self.planner = Planner(self.settings, self.workloads)
+        self.anew = True
+
     def stop(self) -> None:
         self.files.close(self.latest, self.now_ns)
 
@@ -54,7 +72,15 @@ class RecordedLoop(ClosedLoop[NodeT]):
         plan = super().step()
         assert self.latest is not None
         self.files.add(
-            Tick(self.latest, plan, self.outcomes, self.workloads, self.settings, self.anew)
+            Tick(
+                self.latest,
+                plan,
+                self.outcomes,
+                self.planner.settle(self.outcomes),
+                self.workloads,
+                self.settings,
+                self.anew,
+            )
         )
         self.anew = False
         if self.tick % TICKS_PER_S == 1:

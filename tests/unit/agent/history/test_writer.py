@@ -12,6 +12,7 @@ import pytest
 from controller.agent.history.records import Stop
 from controller.agent.history.writer import History
 from controller.core.decision import Plan
+from controller.core.in_force import InForce
 from controller.core.model import Mode, Snapshot
 from controller.demo.simulated_node import SimulatedNode
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
@@ -26,7 +27,9 @@ def ticks(history: History, count: int, settings: Any = None) -> None:
         snapshot = loop.node.snapshot(number * TICK_NS)
         plan = loop.planner.step(snapshot, loop.outcomes)
         loop.outcomes = loop.node.execute(plan.actions)
-        history.take(snapshot, plan, loop.outcomes, loop.node.workloads, settings or loop.settings)
+        in_force = loop.planner.settle(loop.outcomes)
+        workloads = loop.node.workloads
+        history.take(snapshot, plan, loop.outcomes, in_force, workloads, settings or loop.settings)
 
 
 def test_what_was_handed_over_is_written_at_the_end(tmp_path: Path) -> None:
@@ -53,11 +56,12 @@ def test_an_error_ends_the_history_and_not_the_loop(
 ) -> None:
     history = History(tmp_path / "data", CONFIG)
     nothing: Any = None
-    broken = replace(Plan(time_ns=0), actions=(nothing,))
+    broken = replace(Plan(time_ns=0), loops=(nothing,))
     history.take(
         Snapshot(time_ns=10**9, age_ns=0, workloads=()),
         broken,
         (),
+        InForce(),
         (),
         make_settings(mode=Mode.OBSERVE),
     )
