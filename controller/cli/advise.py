@@ -3,7 +3,7 @@
 """``sweetpoint advise``: what enforcing would bring on this node, from the history on disk."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 import json
@@ -86,6 +86,7 @@ def _plain(advice: "Advice") -> dict[str, object]:
         "no_data_ns": advice.blind_ns,
         "services": services,
         "taken_at_most": asdict(advice.taken) if observed else None,
+        "taken_about": asdict(advice.took) if advice.observed_ns.get(Mode.ENFORCE) else None,
         "unreadable": advice.coverage.unreadable,
     }
 
@@ -119,10 +120,10 @@ def _lines(advice: "Advice") -> Iterator[str]:
         yield ""
         yield from _service(each, advice)
     yield ""
-    if not advice.observed_ns.get(Mode.OBSERVE):
-        yield "Taken: N/A. Nothing was only observed, so there is no estimate of it."
-        return
-    yield from _taken(advice)
+    if advice.observed_ns.get(Mode.ENFORCE):
+        yield from _took(advice)
+    if advice.observed_ns.get(Mode.OBSERVE):
+        yield from _taken(advice)
 
 
 def _no_one(advice: "Advice") -> str:
@@ -198,11 +199,7 @@ def _taken(advice: "Advice") -> Iterator[str]:
             f"Enforcing would have taken at most {_hours(taken.cut_cpu_s)} of the "
             f"{_hours(taken.used_cpu_s)} ({part:.0%}) that best-effort used:"
         )
-        largest = sorted(taken.by_workload.items(), key=lambda item: -item[1])
-        for name, cpu_s in largest[:10]:
-            yield f"    {name} {_hours(cpu_s)}"
-        if len(largest) > 10:
-            yield f"    and {len(largest) - 10} more"
+        yield from _largest(taken.by_workload)
     unmeasured_ns = advice.observed_ns.get(Mode.OBSERVE, 0) - taken.measured_ns
     if unmeasured_ns > _UNMEASURED_NS:
         yield f"Not counted: {lasted(unmeasured_ns)} in which the CPU use was not measured."
@@ -216,6 +213,31 @@ def _taken(advice: "Advice") -> Iterator[str]:
         "the time given above, and perhaps nothing. Enforce for a while and compare the two modes "
         "here."
     )
+
+
+def _took(advice: "Advice") -> Iterator[str]:
+    from controller.cli.explain_text import lasted
+
+    took = advice.took
+    if advice.best_effort and not took.measured_ns:
+        yield "Taken: N/A. The CPU use of best-effort work was not measured."
+    elif not took.limited_ns:
+        yield f"Enforcing limited no best-effort work ({_hours(took.used_cpu_s)} used)."
+    else:
+        yield (
+            f"Enforcing took about {_hours(took.taken_cpu_s)} from best-effort work, which used "
+            f"{_hours(took.used_cpu_s)}; a limit was in force for {lasted(took.limited_ns)}. "
+            "Counted is the use before a limit less the use with it:"
+        )
+        yield from _largest(took.by_workload)
+
+
+def _largest(by_workload: Mapping[str, float]) -> Iterator[str]:
+    largest = sorted(by_workload.items(), key=lambda item: -item[1])
+    for name, cpu_s in largest[:10]:
+        yield f"    {name} {_hours(cpu_s)}"
+    if len(largest) > 10:
+        yield f"    and {len(largest) - 10} more"
 
 
 def _hours(cpu_s: float) -> str:

@@ -32,16 +32,17 @@ __all__ = ("lasted", "sentence", "text")
 _WIDTH = 10
 # The least share of a culprit that is named.
 _NAMED = 0.005
-# What was done about a service while its channel was in a state.
+# Why a channel did what it did about a service, by its state.
 _STATES = {
-    "squeeze": "best-effort was limited",
-    "free": "within the dead zone, or not long enough: nothing was done",
-    "self": "it was throttled by its own quota, so best-effort was not squeezed for it",
-    "steal": "the host took CPU time away, so best-effort was not squeezed for it",
-    "not-be": "best-effort was not the cause, so it was not squeezed",
+    "squeeze": "best-effort was limited for it",
+    "free": "within the dead zone, or not long enough: nothing more was taken",
+    "self": "it was throttled by its own quota, so nothing more was taken for it",
+    "steal": "the host took CPU time away, so nothing more was taken for it",
+    "not-be": "best-effort was not the cause, so nothing more was taken for it",
     "hold": "no data: the last demand was held",
     "safe": "no data: safe state",
-    "paused": "it was paused, so best-effort was not squeezed for it",
+    "paused": "it was paused, so nothing more was taken for it",
+    "other": "the channel followed another service",
 }
 _NOTES = {
     NoteKind.FOREIGN: "foreign write",
@@ -199,7 +200,8 @@ def _suffering(suffering: Suffering) -> Iterator[str]:
     yield from _evidence(suffering.be_share, suffering.culprits)
     for state, time_ns in sorted(suffering.states_ns.items(), key=lambda item: -item[1]):
         if time_ns:
-            yield _row("state", f"{state} for {lasted(time_ns)}: {_STATES.get(state, '')}")
+            text = f"{state} for {lasted(time_ns)}: {_STATES.get(state, '')}"
+            yield _row("state", text + _in_force(suffering, state, time_ns))
     if suffering.others:
         yield _row("others", f"the channel also followed {', '.join(suffering.others[:5])}")
     tried = "tried" if suffering.mode is Mode.ENFORCE else "would try"
@@ -213,6 +215,17 @@ def _suffering(suffering: Suffering) -> Iterator[str]:
     yield from _effect(suffering.effect, observed=observed)
     if suffering.ended_by:
         yield _row("end", suffering.ended_by)
+
+
+def _in_force(suffering: Suffering, state: str, time_ns: int) -> str:
+    """Return for how long of a state a limit was in force, unless the state says so."""
+    limited_ns = suffering.limited_ns.get(state, 0)
+    is_whole = time_ns - limited_ns < NS_PER_SEC
+    if suffering.mode is Mode.OBSERVE or (state == "squeeze" and is_whole):
+        return ""
+    if not limited_ns:
+        return "; no limit was in force" if state == "squeeze" else ""
+    return "; a limit was in force" + ("" if is_whole else f" for {lasted(limited_ns)} of it")
 
 
 def _cookie(cookie: Cookie) -> Iterator[str]:

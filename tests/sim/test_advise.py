@@ -105,7 +105,8 @@ def test_only_enforced(data_dir: Path, advise: Advise) -> None:
     loop = RecordedLoop(SimulatedNode(3, wants=(1.2,)), make_settings(), data_dir)
     loop.run(60)
     loop.stop()
-    assert "Nothing was only observed" in advise()
+    text = advise()
+    assert "Enforcing took about" in text and "would have taken" not in text
 
 
 def test_names_cannot_control_the_terminal(data_dir: Path, advise: Advise) -> None:
@@ -131,8 +132,9 @@ def test_a_service_gains_from_what_another_one_needs(data_dir: Path, advise: Adv
         times = each["modes"]["observe"]
         others += times["states_ns"].get("other", 0)
         assert each["gain_at_most_ns"] > 0.9 * times["suffered_ns"]
+        # Before the first limit.
+        assert times["in_vain_ns"].get("other", 0) < 2 * 10**9
     assert others > 30 * 10**9
-    assert "another service decided for the channel" not in advise()
 
 
 @pytest.mark.parametrize("sched_idle", [False, True])
@@ -148,14 +150,14 @@ def test_the_order_of_tasks_may_help_at_once(
     times = service["modes"]["observe"]
     too_short_ns = times["states_ns"]["free"]
     assert too_short_ns > 0
-    assert times["in_vain_ns"] == ({} if sched_idle else {"free": too_short_ns})
+    assert times["in_vain_ns"].get("free") == (None if sched_idle else too_short_ns)
     in_vain_ns = sum(times["in_vain_ns"].values())
     assert service["gain_at_most_ns"] == times["suffered_ns"] - in_vain_ns
     assert ("too short" in advise()) is not sched_idle
 
 
 def test_without_data_what_was_suffered_is_a_lower_bound(data_dir: Path, advise: Advise) -> None:
-    loop = RecordedLoop(SimulatedNode(3, wants=(1.2,)), make_settings(mode=Mode.OBSERVE), data_dir)
+    loop = RecordedLoop(SimulatedNode(3, wants=(0.0,)), make_settings(mode=Mode.OBSERVE), data_dir)
     loop.node.blind = True
     loop.run(60)
     text = advise()
@@ -163,6 +165,7 @@ def test_without_data_what_was_suffered_is_a_lower_bound(data_dir: Path, advise:
     assert "No service was seen above a sweet point while there was data." in text
     assert "nothing to protect" not in text
     loop.node.blind = False
+    loop.node.wants = [1.2]
     loop.run(60)
     loop.stop()
     assert "observe   suffered at least " in advise()
@@ -205,7 +208,7 @@ def test_nothing_promised_where_nothing_was_observed(data_dir: Path, advise: Adv
     assert [each["gain_at_most_ns"] for each in found["services"]] == [None]
     text = advise()
     assert "gain      N/A: nothing was only observed" in text
-    assert "Taken: N/A. Nothing was only observed" in text
+    assert "Enforcing took about" in text and "would have taken" not in text
 
 
 def test_evictions_are_not_part_of_the_bound(data_dir: Path, advise: Advise) -> None:

@@ -10,17 +10,19 @@ upper bound too. What a service suffered is a lower bound where a channel had no
 history has times of both modes, they are given side by side.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller.agent.history.incidents import Coverage, Share
-from controller.agent.history.records import Moment, Write
+from controller.agent.history.records import Moment, Start, Suffered, Use, Write
 from controller.agent.history.story import ORDER, Story
-from controller.core.control.suffering import OTHER, Suffers, suffering
+from controller.core.control.suffering import OTHER, is_worse
 from controller.core.decision import ChannelState, LoopReport
-from controller.core.model import Channel, Knob, Mode, QosClass, Target
+from controller.core.in_force import Place, concerns
+from controller.core.model import CgroupId, Channel, Knob, Mode, QosClass, Target
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("Advice", "ModeTime", "ServiceAdvice", "Taken")
+__all__ = ("Advice", "ModeTime", "ServiceAdvice", "Taken", "Took")
 
 _NO_DATA = (ChannelState.HOLD, ChannelState.SAFE)
 # Where the order of tasks may help although nothing would be limited.
@@ -31,7 +33,7 @@ _ORDER_MAY_HELP = (ChannelState.FREE, OTHER, *_NO_DATA)
 class ModeTime:
     """A service in one mode: for how long it suffered, by the state of its channel meanwhile.
 
-    ``worst`` is its loop at the highest deviation. The state is ``other`` while another service
+    ``worst`` is its loop at the worst raw value. The state is ``other`` while another service
     decided for the channel. ``in_vain_ns`` is the part of ``states_ns`` in which enforcing would
     have changed nothing.
     """
@@ -56,6 +58,22 @@ class ServiceAdvice:
     modes: dict[Mode, ModeTime] = field(default_factory=dict)
     culprits: tuple[Share, ...] = ()
     be_share: float | None = None
+
+
+@dataclass(slots=True)
+class Took:
+    """What enforcing took from best-effort work, in CPU seconds; an estimate.
+
+    It is what limited workloads used before their limits, less what they used with them.
+    ``used_cpu_s`` is the use of all best-effort work in ``measured_ns``, ``limited_ns`` the time in
+    which a limit was in force.
+    """
+
+    used_cpu_s: float = 0.0
+    taken_cpu_s: float = 0.0
+    measured_ns: int = 0
+    limited_ns: int = 0
+    by_workload: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -87,18 +105,24 @@ class Advice(Story):
         self.blind_ns: dict[Channel, dict[Mode, int]] = {}
         self.services: dict[tuple[str, Channel], ServiceAdvice] = {}
         self.taken = Taken()
+        self.took = Took()
+        # The use before its limit of each limited workload, in CPUs; ``None``: not measured.
+        self._before: dict[CgroupId, float | None] = {}
+        self._limits: dict[Place, Write] = {}
         self._yielding: set[tuple[Target, Knob]] = set()
         self._shares: dict[tuple[str, Channel], dict[str, float]] = {}
         self._share_ns: dict[tuple[str, Channel], int] = {}
 
-    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: str) -> None:
-        """Take knobs that were held before the first line that was read."""
-        self._take_order(writes)
+    def begin(self, wall_ns: int, start: Start) -> None:
+        """Take the knobs of *start* that were held before the first line that was read."""
+        self._take_order(start.writes)
+        self._take_limits(start.writes, ())
 
     def take(self, wall_ns: int, moment: Moment) -> None:
         """Take a moment, which stands for the time since the one before."""
         self._take_order(moment.writes)
         if wall_ns < self.coverage.since_ns:
+            self._take_limits(moment.writes, moment.uses)
             return
         elapsed_ns = self.elapsed_ns(wall_ns)
         self.observed_ns[moment.mode] = self.observed_ns.get(moment.mode, 0) + elapsed_ns
@@ -106,15 +130,20 @@ class Advice(Story):
             if demand.state in _NO_DATA:
                 blind = self.blind_ns.setdefault(demand.channel, {})
                 blind[moment.mode] = blind.get(moment.mode, 0) + elapsed_ns
-        for key, found in suffering(moment.loops, moment.demands).items():
-            self._add(key, found, moment, elapsed_ns)
+        for suffered in self.suffered(moment, elapsed_ns):
+            self._add(suffered, moment)
         if moment.mode is Mode.OBSERVE:
             self._add_cut(moment, elapsed_ns)
+        else:
+            self._add_taken(moment, elapsed_ns)
+        self._take_limits(moment.writes, moment.uses)
 
     def close(self, wall_ns: int | None, reason: str) -> None:
         """Compute the averages; nothing lasts over a restart."""
         if wall_ns is not None:
             self._yielding.clear()
+            self._before.clear()
+            self._limits.clear()
         for key, shares in self._shares.items():
             total_ns = self._share_ns[key]
             advice = self.services[key]
@@ -139,29 +168,66 @@ class Advice(Story):
                 place = write.target, write.knob
                 (self._yielding.add if write.held else self._yielding.discard)(place)
 
-    def _add(
-        self, key: tuple[str, Channel], found: Suffers, moment: Moment, elapsed_ns: int
-    ) -> None:
+    def _add(self, suffered: Suffered, moment: Moment) -> None:
+        service, channel, state, limited, time_ns = suffered
+        key = service, channel
         advice = self.services.setdefault(key, ServiceAdvice(*key))
         times = advice.modes.setdefault(moment.mode, ModeTime())
-        times.suffered_ns += elapsed_ns
-        times.states_ns[found.state] = times.states_ns.get(found.state, 0) + elapsed_ns
-        limits = any(each.applied > 0 for each in moment.demands)
-        yields = bool(self._yielding) and found.state in _ORDER_MAY_HELP
-        if not (found.state == ChannelState.SQUEEZE or limits or yields):
-            times.in_vain_ns[found.state] = times.in_vain_ns.get(found.state, 0) + elapsed_ns
-        if times.worst is None or _deviation(found.loop) > _deviation(times.worst):
-            times.worst = found.loop
+        times.suffered_ns += time_ns
+        times.states_ns[state] = times.states_ns.get(state, 0) + time_ns
+        yields = bool(self._yielding) and state in _ORDER_MAY_HELP
+        if not (state == ChannelState.SQUEEZE or limited or yields):
+            times.in_vain_ns[state] = times.in_vain_ns.get(state, 0) + time_ns
+        for loop in (*moment.loops, *moment.worst):
+            is_own = (loop.service, loop.channel) == key
+            if is_own and (times.worst is None or is_worse(loop, times.worst)):
+                times.worst = loop
         for cause in moment.causes:
-            if (cause.service, cause.channel) == key and cause.be_share is not None and elapsed_ns:
+            if (cause.service, cause.channel) == key and cause.be_share is not None and time_ns:
                 sums = self._shares.setdefault(key, {})
-                self._share_ns[key] = self._share_ns.get(key, 0) + elapsed_ns
+                self._share_ns[key] = self._share_ns.get(key, 0) + time_ns
                 # The sum over all best-effort work has no name.
                 for name, share in [
                     ("", cause.be_share),
                     *((each.workload, each.share) for each in self.shares(cause)),
                 ]:
-                    sums[name] = sums.get(name, 0.0) + share * elapsed_ns
+                    sums[name] = sums.get(name, 0.0) + share * time_ns
+
+    def _take_limits(self, writes: Iterable[Write], uses: Iterable[Use]) -> None:
+        """Take what *writes* limit, and how much the workloads *uses* before."""
+        changed = False
+        for write in writes:
+            place = write.target.scope, write.target.id, write.knob
+            if not write.held:
+                changed = self._limits.pop(place, None) is not None or changed
+            elif place not in self._limits and self.limits(write):
+                self._limits[place] = write
+                changed = True
+        if not changed:
+            return
+        used = {each.cgroup: each.cpus for each in uses}
+        limited = [
+            each.cgroup
+            for each in self.workloads
+            if each.qos is QosClass.BE
+            and any(concerns(w.target, w.knob, each) for w in self._limits.values())
+        ]
+        self._before = {each: self._before.get(each, used.get(each)) for each in limited}
+
+    def _add_taken(self, moment: Moment, elapsed_ns: int) -> None:
+        took, elapsed_s = self.took, elapsed_ns / NS_PER_SEC
+        took.limited_ns += elapsed_ns * bool(self._before)
+        if moment.be_use_cpus is None:
+            return
+        took.measured_ns += elapsed_ns
+        took.used_cpu_s += moment.be_use_cpus * elapsed_s
+        for use in moment.uses:
+            before = self._before.get(use.cgroup)
+            if before is not None and before > use.cpus:
+                name = self.names.get(use.cgroup, f"cgroup {use.cgroup.id}")
+                part = (before - use.cpus) * elapsed_s
+                took.taken_cpu_s += part
+                took.by_workload[name] = took.by_workload.get(name, 0.0) + part
 
     def _add_cut(self, moment: Moment, elapsed_ns: int) -> None:
         taken, elapsed_s = self.taken, elapsed_ns / NS_PER_SEC
@@ -176,7 +242,3 @@ class Advice(Story):
                 name = self.names.get(use.cgroup, f"cgroup {use.cgroup.id}")
                 part = (use.cpus - use.granted) * elapsed_s
                 taken.by_workload[name] = taken.by_workload.get(name, 0.0) + part
-
-
-def _deviation(loop: LoopReport) -> float:
-    return loop.filtered_deviation or 0.0

@@ -62,10 +62,10 @@ class Held:
 
 @dataclass(slots=True, kw_only=True)
 class Effect:
-    """The deviation of a loop when an incident began, at its highest, 30 s later, and at the end.
+    """The deviation of a service when it began to suffer, at its highest, 30 s later, and at last.
 
-    ``below_after_ns``: the time from the begin until it was at the sweet point again, or below;
-    ``None``: never.
+    Beyond the end of the scale of the loops it is that of the raw value. ``below_after_ns``: the
+    time from the begin until it was at the sweet point again, or below; ``None``: never.
     """
 
     before: float | None = None
@@ -88,16 +88,18 @@ class Incident:
 class Squeeze(Incident):
     """A time in which a workload was limited (in observe mode: would have been).
 
-    ``service`` is the one that suffered most on ``channel`` when it began, ``loop`` its loop at the
-    highest deviation. ``be_share`` is best-effort's part of the cause, about its largest, and
-    ``own_share`` that of this workload then (``None``: it was not among the first ``culprits``).
-    ``use_before_cpus`` is the CPU use in the time before, ``use_cpus`` the average of ``use_ns``
-    while limited. ``ended_by`` says why it ended.
+    ``service`` is the one for which ``channel`` limited it when that began, ``also`` those for
+    which it did later. ``loop`` is that of ``service`` at its worst raw value, and ``effect`` that
+    of the service's own incident then. ``be_share`` is best-effort's part of the cause, about its
+    largest, and ``own_share`` that of this workload then (``None``: it was not among the first
+    ``culprits``). ``use_before_cpus`` is the CPU use in the time before, ``use_cpus`` the average
+    of ``use_ns`` while limited. ``ended_by`` says why it ended.
     """
 
     mode: Mode
     channel: Channel | None = None
     service: str | None = None
+    also: list[str] = field(default_factory=list)
     loop: LoopReport | None = None
     be_share: float | None = None
     own_share: float | None = None
@@ -137,9 +139,11 @@ class Cookie(Incident):
 class Suffering(Incident):
     """A time in which a service was above its sweet point on ``channel``.
 
-    ``be_share`` and ``culprits`` are as in ``Squeeze``. ``states_ns`` is how long the channel was
-    in each state. ``limited`` are the knobs that were moved on the channel meanwhile. ``others``
-    are services that suffered more, which the channel followed instead.
+    ``loop`` is the one with the worst raw value. ``be_share`` and ``culprits`` are as in
+    ``Squeeze``. ``states_ns`` is how long it suffered beyond its dead zone while the channel was in
+    each state (``other``: it followed another service), ``limited_ns`` the part of that in which a
+    limit of the channel was in force. ``limited`` are the knobs that were moved on the channel
+    meanwhile. ``others`` are services that suffered more, which the channel followed instead.
     """
 
     mode: Mode
@@ -148,6 +152,7 @@ class Suffering(Incident):
     be_share: float | None = None
     culprits: tuple[Share, ...] = ()
     states_ns: dict[str, int] = field(default_factory=dict)
+    limited_ns: dict[str, int] = field(default_factory=dict)
     limited: list[Held] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     effect: Effect = field(default_factory=Effect)

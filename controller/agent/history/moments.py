@@ -77,7 +77,7 @@ class MomentBuilder:
         self._verdicts: list[Verdict] = []
         self._evictions: list[Eviction] = []
         self._answers: list[EvictionAnswer] = []
-        self._suffered: dict[tuple[str, Channel, str], int] = {}
+        self._suffered: dict[tuple[str, Channel, str, bool], int] = {}
         self._ran_ns = self._clock.ran_ns
         self._worst: dict[tuple[str, Channel, IndicatorName], LoopReport] = {}
         self._dropped = 0
@@ -125,8 +125,8 @@ class MomentBuilder:
             self._set_workloads(workloads)
         if in_force.knobs is not self._in_force.knobs:
             self._compare(snapshot, plan, outcomes, in_force, mode)
+        self._take_suffering(plan)  # in the time before, in which the last record held
         self._in_force = in_force
-        self._take_suffering(plan)
         refused = [each for each in outcomes if each.failure is Failure.REFUSED]
         self._keep(self._refused, refused)
         self._keep(self._verdicts, plan.verdicts)
@@ -191,8 +191,11 @@ class MomentBuilder:
         self._set_granted()
 
     def _take_suffering(self, plan: Plan) -> None:
-        for key, elapsed_ns in self._clock.update(plan).items():
-            self._suffered[key] = self._suffered.get(key, 0) + elapsed_ns
+        limited = bool(self._in_force.limited)
+        for suffers, elapsed_ns in self._clock.update(plan).items():
+            if elapsed_ns:
+                key = *suffers, limited
+                self._suffered[key] = self._suffered.get(key, 0) + elapsed_ns
         for loop in plan.loops:
             if (loop.deviation or 0.0) > 0 and loop.status is IndicatorStatus.FRESH:
                 place = loop.service, loop.channel, loop.indicator

@@ -91,11 +91,15 @@ class Asked(NamedTuple):
 
 
 class Suffered(NamedTuple):
-    """How long a service suffered in a moment, in ns; ``state`` is as in ``Suffers``."""
+    """How long a service suffered in a moment, in ns; ``state`` is as in ``Suffers``.
+
+    ``limited``: a limit of best-effort work was in force (in observe mode: would have been).
+    """
 
     service: str
     channel: Channel
     state: str
+    limited: bool
     time_ns: int
 
 

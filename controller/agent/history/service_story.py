@@ -2,42 +2,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """The story of a service: when it suffered, from what, what was tried, and whether that helped."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from controller.agent.history.cookies import Cookies
+from controller.agent.history.episodes import PAUSE_NS, Episodes, loops_of
 from controller.agent.history.incidents import Coverage, Note, NoteKind, Suffering, suffers
-from controller.agent.history.records import Moment, Write
-from controller.agent.history.story import (
-    CHANNELS,
-    ORDER,
-    Evictions,
-    Story,
-    held_knob,
-    measure,
-)
+from controller.agent.history.records import Moment, Start, Write
+from controller.agent.history.story import ORDER, Evictions, Story, held_knob
 from controller.core.decision import ChannelState, Demand, IndicatorStatus, LoopReport
-from controller.core.model import Channel, Mode
-from controller.core.units import NS_PER_SEC
+from controller.core.in_force import CHANNELS
+from controller.core.model import Channel
 
 __all__ = ("ServiceStory",)
 
-# A service that is above its sweet point again within this time has one incident.
-_PAUSE_NS = 30 * NS_PER_SEC
 # A suffering below this deviation is within the dead zone of its loop.
 _LEAST = 0.1
 
 
 @dataclass(slots=True)
 class _Lasting:
-    """An incident, and what followed ``last_ns``, when its service suffered last.
+    """An incident. ``last_ns`` is the last moment at whose end its service suffered.
 
-    ``since`` is how long the channel was in each state since then, ``ended_by`` why the service
-    did not suffer any more, as far as is known. Both are forgotten if it suffers again.
+    ``until_ns`` is how long it suffered after that, in a moment at whose end it did not.
+    ``ended_by`` is why the service did not suffer any more, as far as is known. It is forgotten if
+    the service suffers again.
     """
 
     incident: Suffering
     last_ns: int
-    since: dict[str, int] = field(default_factory=dict)
+    until_ns: int
     ended_by: str = ""
 
 
@@ -51,20 +44,18 @@ class ServiceStory(Story):
         self._cookies = Cookies()
         self._evictions = Evictions()
         self._no_data = False
+        self._episodes = Episodes()
 
-    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: Mode) -> None:
-        """Take knobs that were held before the first line that was read."""
-        self._cookies.begin(wall_ns, writes)
+    def begin(self, wall_ns: int, start: Start) -> None:
+        """Take the knobs of *start* that were held before the first line that was read."""
+        self._cookies.begin(wall_ns, start.writes)
 
     def take(self, wall_ns: int, moment: Moment) -> None:
         """Take a moment."""
         elapsed_ns = self.elapsed_ns(wall_ns)
-        loops: dict[Channel, LoopReport] = {}
-        for loop in moment.loops:
-            if loop.service == self._name:
-                worst = loops.get(loop.channel)
-                if worst is None or _deviation(loop) > _deviation(worst):
-                    loops[loop.channel] = loop
+        self._episodes.take(wall_ns, moment)
+        found = loops_of(moment)
+        loops = {channel: loop for (name, channel), loop in found.items() if name == self._name}
         for channel in {*loops, *self._open}:
             self._take_channel(wall_ns, moment, channel, loops.get(channel), elapsed_ns)
         self.take_pause(wall_ns, moment.pause, lambda pause: pause.covers_service(self._name))
@@ -79,6 +70,7 @@ class ServiceStory(Story):
         if wall_ns is not None:
             self._cookies.end(wall_ns, reason)
             self._cookies.clear()
+            self._episodes.clear()
         for channel in list(self._open):
             lasting = self._open[channel]
             if lasting.ended_by:
@@ -104,23 +96,20 @@ class ServiceStory(Story):
                 return
             incident = Suffering(began_ns=wall_ns, mode=moment.mode, channel=channel, loop=loop)
             self.incidents.append(incident)
-            lasting = self._open[channel] = _Lasting(incident, wall_ns)
-            elapsed_ns = 0
-        elif not bad and not 0 <= wall_ns - lasting.last_ns <= _PAUSE_NS:
+            lasting = self._open[channel] = _Lasting(incident, wall_ns, wall_ns)
+        elif not bad and not 0 <= wall_ns - lasting.last_ns <= PAUSE_NS:
             self._end(channel, lasting.ended_by or _why_not(loop, demand))
             return
-        if demand is not None:
-            lasting.since[demand.state] = lasting.since.get(demand.state, 0) + elapsed_ns
+        incident = lasting.incident
+        self._add_time(lasting, moment, wall_ns, elapsed_ns)
         if bad:
-            states = lasting.incident.states_ns
-            for state, state_ns in lasting.since.items():
-                states[state] = states.get(state, 0) + state_ns
-            lasting.last_ns, lasting.since, lasting.ended_by = wall_ns, {}, ""
+            lasting.last_ns = lasting.until_ns = wall_ns
+            lasting.ended_by = ""
         elif not lasting.ended_by:
             lasting.ended_by = _why_not(loop, demand)
-        incident = lasting.incident
-        if loop is not None and measure(incident, incident.effect, wall_ns, loop):
-            incident.loop = loop
+        episode = self._episodes.of(self._name, channel)
+        if episode is not None:
+            incident.effect, incident.loop = episode.effect, episode.loop
         self.take_cause(incident, moment, self._name)
         other = None if demand is None else demand.service
         if other is not None and other != self._name and other not in incident.others:
@@ -128,6 +117,19 @@ class ServiceStory(Story):
         for write in moment.writes:
             if write.held and (write.knob in ORDER or channel in CHANNELS.get(write.knob, ())):
                 self._add_write(incident, write)
+
+    def _add_time(self, lasting: _Lasting, moment: Moment, wall_ns: int, elapsed_ns: int) -> None:
+        """Add how long the service suffered in the *elapsed_ns* before *wall_ns*."""
+        incident, total_ns = lasting.incident, 0
+        for service, channel, state, limited, time_ns in self.suffered(moment, elapsed_ns):
+            if (service, channel) == (self._name, incident.channel):
+                total_ns += time_ns
+                _add(incident.states_ns, state, time_ns)
+                _add(incident.limited_ns, state, time_ns * limited)
+        if incident.began_ns == wall_ns:
+            incident.began_ns -= total_ns
+        elif total_ns:
+            lasting.until_ns = max(lasting.until_ns, wall_ns - elapsed_ns + total_ns)
 
     def _add_write(self, incident: Suffering, write: Write) -> None:
         for held in incident.limited:
@@ -153,7 +155,7 @@ class ServiceStory(Story):
     def _end(self, channel: Channel, reason: str, wall_ns: int | None = None) -> None:
         lasting = self._open.pop(channel)
         incident = lasting.incident
-        incident.ended_ns = lasting.last_ns if wall_ns is None else wall_ns
+        incident.ended_ns = lasting.until_ns if wall_ns is None else wall_ns
         incident.ended_by = reason
         if (incident.effect.highest or 0.0) < _LEAST:
             self.incidents.remove(incident)
@@ -169,5 +171,5 @@ def _why_not(loop: LoopReport | None, demand: Demand | None) -> str:
     return "its deviation was 0 or below"
 
 
-def _deviation(loop: LoopReport) -> float:
-    return loop.filtered_deviation or 0.0
+def _add(times_ns: dict[str, int], state: str, time_ns: int) -> None:
+    times_ns[state] = times_ns.get(state, 0) + time_ns

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from controller.agent.history.incidents import (
     Coverage,
-    Effect,
     Eviction,
     Gap,
     Held,
@@ -23,41 +22,31 @@ from controller.agent.history.incidents import (
     Squeeze,
     Suffering,
 )
-from controller.agent.history.records import Line, Moment, Start, Stop, Write
-from controller.core.decision import Cause, LoopReport
+from controller.agent.history.records import Line, Moment, Start, Stop, Suffered, Write
+from controller.core.control.suffering import suffering
+from controller.core.decision import Cause
+from controller.core.in_force import concerns
 from controller.core.knob_comparison import is_stricter
 from controller.core.model import (
     CgroupId,
-    Channel,
     Knob,
     Mode,
     Pause,
+    QosClass,
     Target,
     Workload,
 )
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("CHANNELS", "ORDER", "Evictions", "Story", "held_knob", "measure")
+__all__ = ("ORDER", "Evictions", "Story", "held_knob")
 
 # A longer time between two lines of a run is not observed: a line a minute is written at least.
 _LONGEST_NS = 90 * NS_PER_SEC
-# The time after which the effect of an action is looked at, as for an eviction.
-_EFFECT_NS = 30 * NS_PER_SEC
 # A part of the cause, 0 to 1, that is larger by no more than this says nothing new.
 _MORE = 0.05
 
-# Knobs that order tasks and do not limit an amount; they are held while a service is present.
+# Knobs that are no limit, by what a note calls them.
 ORDER = {Knob.SCHED_IDLE: "sched-idle"}
-CHANNELS = {
-    Knob.CPU_QUOTA: (Channel.CPU, Channel.CACHE),
-    Knob.LLC_WAYS: (Channel.CACHE,),
-    Knob.MBA: (Channel.CACHE,),
-    Knob.CORE_COOKIE: (Channel.CACHE,),
-    Knob.TC_CEILING: (Channel.NETWORK,),
-    Knob.MEMORY_HIGH: (Channel.MEMORY,),
-    Knob.IO_WEIGHT: (Channel.IO,),
-    Knob.IO_MAX: (Channel.IO,),
-}
 
 
 class Story(ABC):
@@ -145,7 +134,7 @@ class Story(ABC):
             self._stopped = False
         elif self._wall_ns is None:
             # What the files before this one told: these knobs were held then.
-            self.begin(wall_ns, start.writes, start.mode)
+            self.begin(wall_ns, start)
         self._boot_id = start.boot_id
         self._mode = start.mode
 
@@ -176,6 +165,25 @@ class Story(ABC):
             return 0
         elapsed_ns = wall_ns - max(self._wall_ns, self.coverage.since_ns)
         return elapsed_ns if 0 < elapsed_ns <= _LONGEST_NS else 0
+
+    def suffered(self, moment: Moment, elapsed_ns: int) -> Iterator[Suffered]:
+        """Yield how long each service suffered in the *elapsed_ns* that *moment* stands for."""
+        if moment.suffered is None:  # of an agent that did not count
+            limited = any(each.applied > 0 for each in moment.demands)
+            for (service, channel), found in suffering(moment.loops, moment.demands).items():
+                yield Suffered(service, channel, found.state, limited, elapsed_ns)
+        else:
+            for each in moment.suffered:
+                if elapsed_ns:
+                    yield each._replace(time_ns=min(each.time_ns, elapsed_ns))
+
+    def limits(self, write: Write) -> bool:
+        """Return whether *write* is of a knob that limits best-effort work."""
+        return write.knob not in ORDER and any(
+            concerns(write.target, write.knob, each)
+            for each in self.workloads
+            if each.qos is QosClass.BE
+        )
 
     def take_pause(
         self, wall_ns: int, pause: Pause | None, covers: Callable[[Pause], bool]
@@ -235,8 +243,8 @@ class Story(ABC):
         """Take a new list of workloads."""
 
     # Not every story needs this one either.
-    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: Mode) -> None:  # noqa: B027
-        """Take knobs that were held before the first line that was read."""
+    def begin(self, wall_ns: int, start: Start) -> None:  # noqa: B027
+        """Take the knobs of *start* that were held before the first line that was read."""
 
     @abstractmethod
     def take(self, wall_ns: int, moment: Moment) -> None:
@@ -287,25 +295,6 @@ class Evictions:
                     if eviction.workload == verdict.subject:
                         eviction.effect = verdict.text
                         eviction.ended_ns = wall_ns
-
-
-def measure(incident: Incident, effect: Effect, wall_ns: int, loop: LoopReport) -> bool:
-    """Take the deviation of *loop* into *effect*; return whether it is the highest so far."""
-    deviation = loop.filtered_deviation
-    if deviation is None:
-        return False
-    if effect.before is None:
-        effect.before = deviation
-    effect.last = deviation
-    if effect.highest is None or deviation > effect.highest:
-        effect.highest, effect.highest_ns = deviation, wall_ns
-        effect.after = effect.below_after_ns = None
-        return True
-    if effect.after is None and wall_ns - effect.highest_ns >= _EFFECT_NS:
-        effect.after = deviation
-    if deviation <= 0 and effect.below_after_ns is None:
-        effect.below_after_ns = max(0, wall_ns - incident.began_ns)
-    return False
 
 
 def held_knob(write: Write) -> Held:

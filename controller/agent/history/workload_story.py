@@ -6,17 +6,12 @@ from collections.abc import Iterable
 
 from actuators.core_scheduling.cookie import BEST_EFFORT
 from controller.agent.history.cookies import Cookies
+from controller.agent.history.episodes import Episodes
 from controller.agent.history.incidents import Coverage, Held, Note, NoteKind, Squeeze, suffers
-from controller.agent.history.records import Moment, Write
-from controller.agent.history.story import (
-    CHANNELS,
-    ORDER,
-    Evictions,
-    Story,
-    held_knob,
-    measure,
-)
-from controller.core.decision import ChannelState, LoopReport
+from controller.agent.history.records import Asked, Moment, Start, Write
+from controller.agent.history.story import ORDER, Evictions, Story, held_knob
+from controller.core.decision import ChannelState
+from controller.core.in_force import CHANNELS
 from controller.core.knob_values import write_text
 from controller.core.model import Channel, Knob, Mode, QosClass, Target, TargetKind
 
@@ -55,6 +50,9 @@ class WorkloadStory(Story):
         self._ordered: set[Knob] = set()
         self._cookies = Cookies()
         self._evictions = Evictions()
+        self._episodes = Episodes()
+        # For whom a knob was written, by the reason of the write.
+        self._asked: dict[str, Asked] = {}
 
     def workloads_changed(self) -> None:
         """Find the cgroups of the workload."""
@@ -78,14 +76,15 @@ class WorkloadStory(Story):
             if self._concerns(*place) or place in self._shared
         }
 
-    def begin(self, wall_ns: int, writes: tuple[Write, ...], mode: Mode) -> None:
-        """Take knobs that were held before the first line that was read."""
-        self._cookies.begin(wall_ns, writes)
-        moment = Moment(time_ns=0, mode=mode, writes=writes)
+    def begin(self, wall_ns: int, start: Start) -> None:
+        """Take the knobs of *start* that were held before the first line that was read."""
+        self._cookies.begin(wall_ns, start.writes)
+        moment = Moment(time_ns=0, mode=start.mode, writes=start.writes, asked=start.asked)
         self._take_writes(wall_ns, moment)
 
     def take(self, wall_ns: int, moment: Moment) -> None:
         """Take a moment."""
+        self._episodes.take(wall_ns, moment)
         if self._squeeze is not None and not (self._present and self._open):
             self._end(wall_ns, "the workload ended")
         uses = [each.cpus for each in moment.uses if tuple(each.cgroup) in self._own]
@@ -132,6 +131,7 @@ class WorkloadStory(Story):
             self._ordered.clear()
             self._cookies.end(wall_ns, reason)
             self._cookies.clear()
+            self._episodes.clear()
 
     def _concerns(self, target: Target, knob: Knob) -> bool:
         if target.kind is TargetKind.CORE_GROUP:
@@ -147,6 +147,7 @@ class WorkloadStory(Story):
         return place[0].path
 
     def _take_writes(self, wall_ns: int, moment: Moment) -> None:
+        self._asked = {each.reason: each for each in moment.asked}
         for write in moment.writes:
             place = write.target, write.knob
             if self.is_parent(write.target) or _is_everyones(write.target):
@@ -183,6 +184,14 @@ class WorkloadStory(Story):
             self._open[place] = held
             self._squeeze.knobs.append(held)
         self.take_write(held, write)
+        asked = self._asked.get(write.reason)
+        squeeze = self._squeeze
+        if asked is None or asked.service is None:
+            return
+        if squeeze.service is None:
+            squeeze.service, squeeze.channel = asked.service, asked.channel
+        elif asked.service not in (squeeze.service, *squeeze.also):
+            squeeze.also.append(asked.service)
 
     def _release(self, wall_ns: int, place: _Place, moment: Moment) -> None:
         if self._open.pop(place, None) is not None and not self._open:
@@ -211,15 +220,15 @@ class WorkloadStory(Story):
     def _follow(self, wall_ns: int, moment: Moment, squeeze: Squeeze) -> None:
         if squeeze.channel is None:
             squeeze.channel = _channel_of(self._open, moment)
-        loop = _selected(moment, squeeze.channel)
-        if loop is not None and squeeze.service is None:
-            squeeze.service = loop.service
-        if (
-            loop is not None
-            and loop.service == squeeze.service
-            and measure(squeeze, squeeze.effect, wall_ns, loop)
-        ):
-            squeeze.loop = loop
+        if squeeze.service is None:  # of an agent that did not say for whom it wrote
+            squeeze.service = _selected(moment, squeeze.channel)
+        episode = self._episodes.of(squeeze.service, squeeze.channel)
+        if episode is not None:
+            highest = squeeze.effect.highest
+            if highest is None or (episode.effect.highest or 0.0) > highest:
+                squeeze.effect = episode.effect
+            if squeeze.effect is episode.effect:
+                squeeze.loop = episode.loop
         if self.take_cause(squeeze, moment, squeeze.service):
             mine = [each.share for each in squeeze.culprits if each.workload in self._names]
             squeeze.own_share = sum(mine) if mine else None
@@ -240,8 +249,9 @@ def _is_everyones(target: Target) -> bool:
     return target.kind in (TargetKind.RESCTRL_GROUP, TargetKind.LINK)
 
 
-def _selected(moment: Moment, channel: Channel | None) -> LoopReport | None:
-    return next((each for each in moment.loops if each.selected and each.channel is channel), None)
+def _selected(moment: Moment, channel: Channel | None) -> str | None:
+    found = (each for each in moment.loops if each.selected and each.channel is channel)
+    return next((each.service for each in found), None)
 
 
 def _channel_of(places: Iterable[_Place], moment: Moment) -> Channel | None:
