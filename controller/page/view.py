@@ -13,8 +13,7 @@ import fnmatch
 import math
 from typing import Any, NamedTuple
 
-from controller.core.knob_values import parse_quota
-from controller.core.model import KnobValue, Pause
+from controller.core.model import Pause
 from controller.core.units import (
     NS_PER_SEC,
     count,
@@ -162,11 +161,11 @@ class Tracker:
         plan = mapping(page.get("plan"))
         loops = records(plan.get("loops"))
         return View(
-            head=_head(page, plan, _pause(page)),
+            head=_head(page, _pause(page)),
             notes=tuple(_notes(page)),
             services=self._services(loops, _origins(plan)),
             workloads=self._workloads(page, plan),
-            channels=tuple(_channels(plan)),
+            channels=tuple(_channels(page, plan)),
             decisions=tuple(_decisions(page)),
         )
 
@@ -226,10 +225,8 @@ class Tracker:
     def _workloads(
         self, page: Mapping[str, Any], plan: Mapping[str, Any]
     ) -> tuple[WorkloadRow, ...]:
-        knobs = {
-            (text(each.get("path")), text(each.get("knob"))): text(each.get("applied"))
-            for each in records(page.get("knobs"))
-        }
+        idle = _idle(page)
+        limited = _limited(page)
         blame, harms = _blame(plan)
         pause = _pause(page)
         rows = []
@@ -243,7 +240,9 @@ class Tracker:
             rows.append(
                 WorkloadRow(
                     name=name,
-                    allowance="paused" if _is_paused(each, pause) else _allowance(path, knobs),
+                    allowance="paused"
+                    if _is_paused(each, pause)
+                    else _allowance(path, limited, idle, observed=page.get("mode") == "observe"),
                     use_cpus=self._use.get(path),
                     blame=blame.get(cgroup, 0.0),
                     harms=", ".join(sorted(harms.get(cgroup, ()))),
@@ -269,17 +268,20 @@ def _is_paused(workload: Mapping[str, Any], pause: Pause) -> bool:
     return pause.covers_workload(str(workload.get("service" if is_container else "name")))
 
 
-def _head(page: Mapping[str, Any], plan: Mapping[str, Any], pause: Pause) -> str:
+def _head(page: Mapping[str, Any], pause: Pause) -> str:
     tick = mapping(page.get("tick"))
     took, p99 = number(tick.get("duration_ns")), number(tick.get("duration_p99_ns"))
     parts = [text(page.get("mode")) or "not ready"]
+    record = mapping(page.get("in_force"))
     jobs = [each for each in records(page.get("workloads")) if each.get("qos") == "best-effort"]
     paused = [each for each in jobs if _is_paused(each, pause)]
     if pause.everything or (paused and len(paused) == len(jobs)):
-        parts.append("best-effort is paused")  # it gets nothing from a plan that leaves it alone
-    elif (granted := number(plan.get("quota_granted_cpus"))) is not None:
+        parts.append("best-effort is paused")
+    elif (cpus := number(record.get("cpus"))) is not None:
+        who = "best-effort" if not record.get("unlimited") else "best-effort with a quota"
+        verb = "might" if page.get("mode") == "observe" else "may"
         but = f" ({len(paused)} of {count(len(jobs), 'workload')} paused)" if paused else ""
-        parts.append(f"best-effort may use {format_cpus(granted)}{but}")
+        parts.append(f"{who} {verb} use {format_cpus(cpus)}{but}")
     if took is not None and p99 is not None:
         parts.append(f"tick {format_duration(took)}, p99 {format_duration(p99)}")
     cost = number(mapping(page.get("agent")).get("used_cpus"))
@@ -310,12 +312,8 @@ def _notes(page: Mapping[str, Any]) -> Iterator[str]:
         yield "no data: safe state"
 
 
-def _channels(plan: Mapping[str, Any]) -> Iterator[ChannelRow]:
-    rungs: dict[str, list[str]] = {}
-    for each in records(plan.get("rungs")):
-        usable = each.get("usable") is True
-        if usable:
-            rungs.setdefault(text(each.get("channel")), []).append(text(each.get("setting")))
+def _channels(page: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[ChannelRow]:
+    knobs = _in_force(page, plan)
     for demand in records(plan.get("demands")):
         channel = text(demand.get("channel"))
         yield ChannelRow(
@@ -323,8 +321,32 @@ def _channels(plan: Mapping[str, Any]) -> Iterator[ChannelRow]:
             state=text(demand.get("state")),
             demand=number(demand.get("applied")) or 0.0,
             service=text(demand.get("service")),
-            knobs=", ".join(rungs.get(channel, [])),
+            knobs=", ".join(knobs.get(channel, ())),
         )
+
+
+def _in_force(page: Mapping[str, Any], plan: Mapping[str, Any]) -> Mapping[str, list[str]]:
+    """Return the limits that are in force, by the channel that asked for them."""
+    settings = {
+        (text(each.get("channel")), text(each.get("knob"))): text(each.get("setting"))
+        for each in records(plan.get("rungs"))
+    }
+    record = mapping(page.get("in_force"))
+    counts: dict[tuple[str, str], int] = {}
+    for each in records(record.get("knobs")):
+        if each.get("channel") is not None and each.get("knob") != "cpu.idle":
+            place = text(each.get("channel")), text(each.get("knob"))
+            counts[place] = counts.get(place, 0) + 1
+    found: dict[str, list[str]] = {}
+    cpus = number(record.get("cpus"))
+    for place, count in counts.items():
+        channel, knob = place
+        if knob == "cpu.quota" and cpus is not None:
+            of = "1 cgroup" if count == 1 else f"{count} cgroups"
+            found.setdefault(channel, []).append(f"quota {format_cpus(cpus)} on {of}")
+        else:
+            found.setdefault(channel, []).append(settings.get(place) or knob)
+    return found
 
 
 def _decisions(page: Mapping[str, Any]) -> Iterator[str]:
@@ -357,17 +379,38 @@ def _blame(plan: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, set[str
     return blame, harms
 
 
-def _allowance(path: str, knobs: Mapping[tuple[str, str], str]) -> str:
+def _limited(page: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+    """Return what limits each workload, by its path; ``None``: the page does not say."""
+    record = page.get("in_force")
+    if not isinstance(record, dict):
+        return None
+    return {text(each.get("path"), _MOST_TEXT): each for each in records(record.get("limited"))}
+
+
+def _idle(page: Mapping[str, Any]) -> frozenset[str]:
+    """Return the paths of the cgroups that are idle, as the kernel has it."""
+    return frozenset(
+        text(each.get("path"), _MOST_TEXT)
+        for each in records(page.get("knobs"))
+        if (each.get("knob"), each.get("applied")) == ("cpu.idle", "1")
+    )
+
+
+def _allowance(
+    path: str,
+    limited: Mapping[str, Mapping[str, Any]] | None,
+    idle: frozenset[str],
+    *,
+    observed: bool,
+) -> str:
     parts = []
-    quota = knobs.get((path, "cpu.quota"))
-    try:
-        cpus = None if quota is None else parse_quota(KnobValue(quota)).cpus
-    except ValueError:
-        cpus = None
-    parts.append("no quota" if cpus is None else format_cpus(cpus))
+    if limited is not None:
+        cpus = number(mapping(limited.get(path)).get("cpus"))
+        quota = "no quota" if cpus is None else format_cpus(cpus)
+        parts.append(f"{quota} if enforced" if observed and cpus else quota)
     level = path
     while level:
-        if knobs.get((level, "cpu.idle")) == "1":
+        if level in idle:
             parts.append("idle")
             break
         level = level.rpartition("/")[0]

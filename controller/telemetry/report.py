@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 import threading
+import time
 from typing import Any
 
 from controller.core.control.suffering import SufferingClock
@@ -97,6 +98,7 @@ class TickReport:
     """One tick: measurements, plan, state of the knobs, results, and cost.
 
     ``degraded`` has the sources that control rests on and that are not well, each once.
+    ``in_force`` is the record of what limits best-effort work, after the writes of the tick.
     """
 
     time_ns: int
@@ -275,6 +277,8 @@ class PublishedState:
         )
         wanted = {(a.target, a.knob): a.value for a in report.plan.actions}
         yield "knobs", [_knob_status(reading, wanted) for reading in report.knobs]
+        yield "in_force", _in_force_status(report.in_force)
+        yield "wall_ns", time.time_ns() - time.monotonic_ns() + report.time_ns
         yield "agent", report.cost
         yield "restarts", dict(report.restarts)
         yield "probes", report.probe_problems
@@ -291,6 +295,30 @@ class PublishedState:
         yield "service_level", report.services
         yield "resctrl_monitor", report.monitor
         yield "cluster", None if report.cluster is None else report.cluster.status()
+
+
+def _in_force_status(record: InForce) -> dict[str, Any]:
+    """Return the record with plain types; its times are CLOCK_MONOTONIC, as ``time_ns`` is."""
+    return {
+        "time_ns": record.time_ns,
+        "cpus": record.cpus,
+        "unlimited": record.unlimited,
+        "knobs": [{**each._asdict(), "path": each.target.path} for each in record.knobs],
+        "limited": [
+            {
+                "name": each.workload.name,
+                "path": each.workload.path,
+                "cpus": each.cpus,
+                "since_ns": each.since_ns,
+                "knobs": [knob.knob for knob in each.knobs],
+                "reason": each.main.reason,
+                "channel": each.main.channel,
+                "service": each.main.service,
+                "indicator": each.main.indicator,
+            }
+            for each in record.limited
+        ],
+    }
 
 
 def _result(outcome: Outcome) -> str:

@@ -3,6 +3,7 @@
 """The report of a tick, for tests of what is made of it."""
 
 from controller.core.decision import ChannelState, Demand, IndicatorStatus, LoopReport, Plan
+from controller.core.in_force import HeldKnob, in_force
 from controller.core.model import (
     CgroupId,
     Channel,
@@ -42,8 +43,25 @@ DEMAND = Demand(
 )
 
 
+def held(time_ns: int) -> HeldKnob:
+    """Return the quota of the job, in force for three seconds."""
+    return HeldKnob(
+        target=JOB,
+        knob=Knob.CPU_QUOTA,
+        value=KnobValue("5000 10000 0"),
+        original=KnobValue("max 100000 0"),
+        since_ns=time_ns - 3 * 10**9,
+        changed_ns=time_ns - 10**9,
+        reason="web runq_p99 3ms > 2ms: demand 0.20",
+        channel=Channel.CPU,
+        service="web",
+        indicator=IndicatorName.RUNQ_P99,
+    )
+
+
 def report(time_ns: int, **changes: object) -> TickReport:
     """Return a report with a service and a best-effort job; *changes* replace its fields."""
+    job = Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", "")
     fields: dict[str, object] = {
         "time_ns": time_ns,
         "mode": Mode.ENFORCE,
@@ -54,7 +72,7 @@ def report(time_ns: int, **changes: object) -> TickReport:
         "unmeasured": {QosClass.BE: 7},
         "workloads": (
             Workload("web", CgroupId("cpu", 6), "/web", QosClass.LS, "web", "nginx"),
-            Workload("job", CgroupId("cpu", 7), "/batch/job", QosClass.BE, "job", ""),
+            job,
         ),
         "samples": (
             WorkloadSample(
@@ -73,6 +91,7 @@ def report(time_ns: int, **changes: object) -> TickReport:
             KnobReading(JOB, Knob.CPU_QUOTA, KnobValue("5000 10000 0")),
             KnobReading(JOB, Knob.SCHED_IDLE, KnobValue("1")),
         ),
+        "in_force": in_force(time_ns, (held(time_ns),), {job.cgroup: job}),
         "tick_ns": 1_500_000,
         "ticks": 3,
         "overruns": 1,

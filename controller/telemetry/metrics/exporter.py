@@ -159,7 +159,11 @@ def _channels(report: TickReport) -> Iterator[Metric]:
             "Upper limit of the CPUs for best-effort work.",
             report.plan.quota_ceiling_cpus,
         ),
-        ("granted", "CPUs granted to best-effort work.", report.plan.quota_granted_cpus),
+        (
+            "granted",
+            "CPUs that best-effort workloads with a quota may use, as read back.",
+            report.in_force.cpus,
+        ),
     ):
         family = GaugeMetricFamily(f"sweetpoint_best_effort_{name}_cpus", text)
         if cpus is not None:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from controller.core.in_force import InForce
 from controller.core.knob_values import parse_bandwidth, parse_masks
 from controller.core.model import Channel, Knob, KnobReading
+from controller.core.units import NS_PER_SEC
 from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.resctrl.control_group import GroupState
 from controller.telemetry.metrics.text import filled
@@ -33,6 +35,7 @@ def knob_families(report: TickReport) -> Iterator[Metric]:
         readings[reading.knob].append(reading)
     yield from _workloads(readings, names)
     yield from _groups(readings)
+    yield from _limits(report.in_force, report.time_ns)
     yield from _rungs(report)
     yield from _overwritten(report, {knob for knob, found in readings.items() if found})
 
@@ -71,6 +74,24 @@ def _quota_cpus(value: str) -> float | None:
 
 def _idle(value: str) -> int:
     return int(value.split()[0])  # a weight follows if cpu.idle is 0
+
+
+def _limits(record: InForce, time_ns: int) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "sweetpoint_limited_workloads",
+        "Best-effort workloads that a knob of the agent limits now (in observe mode: would limit).",
+        len(record.limited),
+    )
+    held = GaugeMetricFamily(
+        "sweetpoint_limited_seconds",
+        "For how long a knob of the agent limits the workload, and for which service.",
+        labels=("workload", "knob", "channel", "service"),
+    )
+    for each in record.limited:
+        for knob in each.knobs:
+            labels = [each.workload.name, knob.knob, knob.channel or "", knob.service or ""]
+            held.add_metric(labels, max(0, time_ns - knob.since_ns) / NS_PER_SEC)
+    yield held
 
 
 def _groups(readings: _Readings) -> Iterator[Metric]:

@@ -331,7 +331,7 @@ def test_in_a_pipe_it_prints_plain_lines(agent: str, capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert "service web runq_p99 3ms of 2ms (1.50 times) [#####!....] cpu fresh" in lines
     assert "workload job 0.50cpu, idle, uses -, 80% of what hurts web" in lines
-    assert "channel cpu squeeze 20% web" in lines
+    assert "channel cpu squeeze 20% web, quota 0.50cpu on 1 cgroup" in lines
     assert main(["top", "--once", "--raw", "--url", agent]) == 0
     assert json.loads(capsys.readouterr().out)["mode"] == "enforce"
 

@@ -17,6 +17,7 @@ from controller.core.decision import (
     Plan,
     RungReport,
 )
+from controller.core.in_force import InForce
 from controller.core.model import (
     Blame,
     CgroupId,
@@ -180,7 +181,7 @@ def test_metrics_are_in_base_units_and_parse(port: int, published: PublishedStat
     assert values["sweetpoint_rung_part_ratio"] == [0.2]
     assert values["sweetpoint_quota_applied_cpus"] == [0.5]
     assert values["sweetpoint_sched_idle"] == [1]
-    assert values["sweetpoint_best_effort_granted_cpus"] == [1.5]
+    assert values["sweetpoint_best_effort_granted_cpus"] == [0.5]
     assert values["sweetpoint_tick_overruns"] == [1]
     # None means "not measurable": there is no sample, rather than one of 0.
     assert values["sweetpoint_loop_deviation_filtered"] == []
@@ -308,7 +309,9 @@ def test_counters_have_series_from_the_start(port: int, published: PublishedStat
 def test_series_end_with_their_objects(port: int, published: PublishedState) -> None:
     published.report = report(time.monotonic_ns())
     assert 'workload="job"' in get(port, "/metrics")[1]
-    published.report = report(time.monotonic_ns(), workloads=(), samples=(), knobs=())
+    published.report = report(
+        time.monotonic_ns(), workloads=(), samples=(), knobs=(), in_force=InForce()
+    )
     assert 'workload="job"' not in get(port, "/metrics")[1]
 
 
