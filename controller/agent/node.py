@@ -253,7 +253,7 @@ class Node:
         """
         workloads = self._scanner.scan(config, self.cluster, self.sampler.cgroup_changes)
         waiting = self._scanner.waiting.values()
-        self.sampler.set_waiting(each.cgroup for each in waiting if each.qos is QosClass.BE)
+        self.sampler.set_waiting(each for each in waiting if each.qos is QosClass.BE)
         return workloads
 
     def set_workloads(self, workloads: tuple[Workload, ...]) -> None:

@@ -8,7 +8,14 @@ import logging
 import time
 from typing import TypeVar
 
-from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
+from controller.core.model import (
+    CgroupId,
+    Outside,
+    QosClass,
+    Snapshot,
+    Workload,
+    WorkloadSample,
+)
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout, possible_cpus
@@ -21,6 +28,7 @@ from controller.probes.cgroup_usage import UsageMeter
 from controller.probes.counters import choose_sources
 from controller.probes.net import NetProbe, Traffic
 from controller.probes.netns import NetnsMeter
+from controller.probes.outside import OutsideFinder
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slot_shares import in_order, to_release
@@ -35,6 +43,8 @@ _Probe = TypeVar("_Probe")
 
 # How often slots are shared out while some workload has none.
 _RETRY_NS = NS_PER_SEC
+# How often cgroups outside all workloads are looked for, if some were made or removed.
+_OUTSIDE_NS = 10 * NS_PER_SEC
 # CPU time of workloads without a slot, from one time to the next, that is worth a search for them.
 _UNKNOWN_NS = 1_000_000
 
@@ -81,9 +91,14 @@ class Sampler:
         self._known: dict[CgroupId, Workload] = {}
         self._waiting: dict[CgroupId, Workload] = {}
         self._not_taken: set[CgroupId] = set()
+        self._not_yet: tuple[Workload, ...] = ()
         self._changed_ns: dict[CgroupId, int] = {}
         self._retry_due_ns = 0
         self._unknown_ns = 0
+        self._finder = OutsideFinder(layout)
+        self._outside: tuple[Outside, ...] = ()
+        self._outside_due_ns = 0
+        self._outside_changes: int | None = None
 
     @property
     def host_pressure_ns(self) -> Mapping[str, int]:
@@ -107,14 +122,19 @@ class Sampler:
         self._netns.set_workloads(workloads)
         self._set_moves_workloads()
         if self.sched is not None:
+            self._find_outside(self.sched, time.monotonic_ns())  # before a workload in them
             self._assign(self.sched, diff_workloads(before, workloads))
         self._set_net_workloads()
 
-    def set_waiting(self, cgroups: Iterable[CgroupId]) -> None:
-        """Count what *cgroups*, best-effort ones that are no workloads yet, do as unknown."""
+    def set_waiting(self, workloads: Iterable[Workload]) -> None:
+        """Count what *workloads*, best-effort ones that are not taken in yet, do as unknown."""
         if self.sched is None:
             return
-        before, self._not_taken = self._not_taken, set(cgroups)
+        waiting = tuple(workloads)
+        if waiting != self._not_yet:
+            self._not_yet = waiting
+            self._find_outside(self.sched, time.monotonic_ns())
+        before, self._not_taken = self._not_taken, {each.cgroup for each in waiting}
         for cgroup in before - self._not_taken:
             self.sched.release(cgroup, now_ns=0)
         for cgroup in self._not_taken - before:
@@ -133,6 +153,8 @@ class Sampler:
         traffic, sent = self._traffic(now_ns)
         moved = None if reading is None else (*reading.changed, *sent)
         if self.sched is not None and reading is not None:
+            if now_ns >= self._outside_due_ns and self._outside_changes != self.cgroup_changes:
+                self._find_outside(self.sched, now_ns)
             self._changed_ns.update(dict.fromkeys(reading.changed, now_ns))
             if self._waiting and now_ns >= self._retry_due_ns:
                 self._share_slots(self.sched, reading)
@@ -156,7 +178,17 @@ class Sampler:
             idle_ns=None if reading is None else reading.idle_ns,
             steal_ns=self._steal.poll(now_ns),
             pressure_ns=self._pressure.read_ns,
+            outside=self._outside,
         )
+
+    def _find_outside(self, probe: SchedProbe, now_ns: int) -> None:
+        """Measure the cgroups outside all workloads, as culprits."""
+        self._outside_due_ns = now_ns + _OUTSIDE_NS
+        self._outside_changes = self.cgroup_changes
+        found = self._finder.find((*self._workloads, *self._not_yet))
+        if found != self._outside:
+            self._outside = found
+            probe.set_outside((each.cgroup for each in found), now_ns=now_ns)
 
     def _traffic(self, now_ns: int) -> tuple[Mapping[CgroupId, Traffic], Collection[CgroupId]]:
         """Return the traffic by cgroup, and the cgroups whose traffic changed.

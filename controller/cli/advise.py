@@ -136,7 +136,7 @@ def _no_one(advice: "Advice") -> str:
 
 def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
     from controller.cli.explain_text import lasted
-    from controller.core.control.explain import describe_loop
+    from controller.core.control.explain import describe_loop, describe_part
     from controller.core.model import Mode
 
     yield f"{each.service} on {each.channel}"
@@ -155,6 +155,8 @@ def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
         yield f"    cause     best-effort {each.be_share:.0%} on average{named and f': {named}'}"
     else:
         yield "    cause     N/A: the part of best-effort work was never known"
+    if each.parts:
+        yield f"    parts     {', '.join(map(describe_part, each.parts))}"
     observed = each.modes.get(Mode.OBSERVE)
     if observed is not None:
         yield f"    gain      {_gain(observed)}"

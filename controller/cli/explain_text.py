@@ -21,7 +21,7 @@ from controller.agent.history.incidents import (
     helped,
 )
 from controller.cli.common import clock
-from controller.core.control.explain import describe_loop
+from controller.core.control.explain import describe_loop, describe_part
 from controller.core.knob_values import parse_amount, parse_quota
 from controller.core.model import Channel, EvictionResult, Knob, KnobValue, Mode, QosClass
 from controller.core.units import NS_PER_SEC, count, format_bytes, format_cpus, format_duration
@@ -182,6 +182,8 @@ def _because(incident: Squeeze | Cookie) -> str:
 def _squeeze(squeeze: Squeeze) -> Iterator[str]:
     if squeeze.loop is not None:
         yield _row("why", f"at worst {describe_loop(squeeze.loop)}")
+    if squeeze.also:
+        yield _row("also", f"it was limited for {', '.join(squeeze.also[:5])} later")
     yield from _evidence(squeeze.be_share, squeeze.culprits)
     for held in squeeze.knobs:
         yield _row("limit", _knob(held))
@@ -198,6 +200,8 @@ def _squeeze(squeeze: Squeeze) -> Iterator[str]:
 def _suffering(suffering: Suffering) -> Iterator[str]:
     yield _row("what", f"at worst {describe_loop(suffering.loop)}")
     yield from _evidence(suffering.be_share, suffering.culprits)
+    if suffering.parts:
+        yield _row("parts", ", ".join(map(describe_part, suffering.parts)))
     for state, time_ns in sorted(suffering.states_ns.items(), key=lambda item: -item[1]):
         if time_ns:
             text = f"{state} for {lasted(time_ns)}: {_STATES.get(state, '')}"

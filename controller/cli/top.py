@@ -122,6 +122,9 @@ def plain(view: "View", *, detail: bool = False) -> Iterator[str]:
         use = "-" if work.use_cpus is None else f"{work.use_cpus:.2f}cpu"
         harms = f", {work.blame:.0%} of what hurts {work.harms}" if work.harms else ""
         yield f"workload {work.name} {work.allowance}, uses {use}{harms}"
+    for part in view.parts:
+        what = " ".join(filter(None, (part.kind, part.name)))
+        yield f"hurts {part.service} on {part.channel}: {what} {part.share:.0%}"
     for channel in view.channels:
         what = ", ".join(filter(None, (channel.service, channel.knobs)))
         yield f"channel {channel.channel} {channel.state} {channel.demand:.0%} {what}".rstrip()

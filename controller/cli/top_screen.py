@@ -25,6 +25,7 @@ from controller.cli.top_pages import Page, SourceError
 from controller.cli.top_table import Column, Fitted
 from controller.page.view import (
     ChannelRow,
+    PartRow,
     ServiceRow,
     Tracker,
     View,
@@ -58,6 +59,12 @@ _WORKLOADS = (
     Column("blame"),
     Column("hurts", least=8),
 )
+_PARTS = (
+    Column("hurt", least=10),
+    Column("channel", leave=1),
+    Column("by", least=12),
+    Column("part"),
+)
 _CHANNELS = (
     Column("channel"),
     Column("state"),
@@ -71,12 +78,14 @@ _STATES = {"free": "green", "squeeze": "yellow", "safe": "red", "hold": "red", "
 def draw(view: View, *, detail: bool, height: int, hint: str) -> Group:
     """Return *view* for a terminal of *height* lines; *hint* is the last line."""
     rows = max(3, (height - 12) // 2)
+    parts = [*map(_part, view.parts[: None if detail else 3])]
     decisions = view.decisions[: None if detail else 5]
     return Group(
         Text(view.head, "bold"),
         *(Text(f"! {note}", "yellow") for note in view.notes),
         Fitted(_SERVICES, map(_service, view.services[: None if detail else rows])),
         Fitted(_WORKLOADS, map(_workload, view.workloads[:rows])),
+        *([Fitted(_PARTS, parts)] if parts else []),
         Fitted(_CHANNELS, map(_channel, view.channels)),
         *(Text(text, overflow="ellipsis", no_wrap=not detail) for text in decisions),
         Text(hint, "dim"),
@@ -107,6 +116,11 @@ def _workload(row: WorkloadRow) -> tuple[Text, ...]:
         Text(f"{row.blame:.0%}" if row.harms else "", "red"),
         Text(row.harms),
     )
+
+
+def _part(row: PartRow) -> tuple[Text, ...]:
+    who = " ".join(filter(None, (row.kind, row.name)))
+    return Text(row.service), Text(row.channel), Text(who), Text(f"{row.share:.0%}", "red")
 
 
 def _channel(row: ChannelRow) -> tuple[Text, ...]:

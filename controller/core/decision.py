@@ -21,6 +21,8 @@ __all__ = (
     "LoopReport",
     "OffLoop",
     "Outcome",
+    "Part",
+    "PartKind",
     "Plan",
     "RungReport",
     "Verdict",
@@ -243,18 +245,50 @@ class Culprit:
     share: float
 
 
+class PartKind(StrEnum):
+    """What kind of thing hurts a service.
+
+    ``service``: another service. ``system``: a workload of class system. ``outside``: a cgroup
+    outside all workloads, or the processes and kernel threads in no such cgroup. ``host``: the
+    hypervisor, or a CPU that stood still or woke up late. ``self``: its own tasks, which wait for
+    each other. ``unknown``: time that was not attributed.
+    """
+
+    BEST_EFFORT = "best-effort"
+    SERVICE = "service"
+    SYSTEM = "system"
+    OUTSIDE = "outside"
+    HOST = "host"
+    SELF = "self"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that hurts a service, by name, and its part of that, 0 to 1.
+
+    ``name`` is that of a workload or service, or the path of a cgroup; empty: the kind says all.
+    """
+
+    kind: PartKind
+    name: str
+    share: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """The evidence of one channel in a tick in which it squeezes or its service suffers.
 
     ``be_share`` is best-effort's part, 0 to 1 (``None``: not known). ``culprits`` are the workloads
-    with the largest parts of it, the largest first.
+    with the largest parts of it, the largest first. ``parts`` are the largest parts of all that
+    hurts the service, whoever it is, averaged over 30 s.
     """
 
     channel: Channel
     service: str
     be_share: float | None
     culprits: tuple[Culprit, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

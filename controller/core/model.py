@@ -28,6 +28,7 @@ __all__ = (
     "KnobValue",
     "LinkSample",
     "Mode",
+    "Outside",
     "Pause",
     "QosClass",
     "ServiceReading",
@@ -223,13 +224,21 @@ class Blame(NamedTuple):
     starts at zero.
 
     A ``culprit`` of ``None`` is not a workload: when ``known``, it is system work outside all
-    workloads, otherwise time that the probe could not attribute.
+    workloads, otherwise time that the probe could not attribute. A culprit that is no workload may
+    also be one of ``Snapshot.outside``.
     """
 
     victim: CgroupId
     culprit: CgroupId | None
     known: bool
     wait_ns: int
+
+
+class Outside(NamedTuple):
+    """A cgroup outside all workloads that ``Blame`` may name as a culprit; ``path`` is its path."""
+
+    cgroup: CgroupId
+    path: str
 
 
 class ServiceReading(NamedTuple):
@@ -343,7 +352,9 @@ class Snapshot:
     the services' running time during which best-effort work ran on the other thread of the same
     core. ``pressure_ns`` is the time at which the ``psi_*`` counters were read, which does not
     happen in every tick; ``None``: at ``time_ns``. ``evictions`` are the answers since the last
-    snapshot. ``pause`` is in force in this tick; ``None``: nothing is paused.
+    snapshot. ``pause`` is in force in this tick; ``None``: nothing is paused. ``outside`` are
+    cgroups outside all workloads that are measured as culprits; their CPU time is a part of
+    ``system_oncpu_ns``.
     """
 
     time_ns: int
@@ -361,3 +372,4 @@ class Snapshot:
     evictions: tuple[EvictionAnswer, ...] = ()
     unknown_oncpu_ns: int | None = None
     pause: Pause | None = None
+    outside: tuple[Outside, ...] = ()

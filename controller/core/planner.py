@@ -235,6 +235,7 @@ class Planner:
         cpu, active = channels.cpu, [loops for loops in channels.loops.values() if loops]
         indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in channels.ladders if each.loops]
+        found = causes(active, cpu, context)
         eviction = self._evictions.step(
             context.now_ns,
             eviction_cases(cpu, ladders, context),
@@ -252,7 +253,7 @@ class Planner:
             off=tuple(each for loops in active for each in loops.off),
             verdicts=(
                 *pauses,
-                *self._decision_log.update(cpu, ladders, context, in_force, actions),
+                *self._decision_log.update(cpu, ladders, context, in_force, actions, found),
                 *(verdict for loops in active for verdict in loops.verdicts),
                 *(verdict for each in self._channels.ladders for verdict in each.verdicts),
                 *self._actions.verdicts,
@@ -264,7 +265,7 @@ class Planner:
             quota_granted_cpus=cpu.rung.total,
             safe=channels.safe,
             eviction=eviction,
-            causes=causes(active, cpu, context),
+            causes=found,
             released=self._released,
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
             learned=self._learner.reports,

@@ -68,6 +68,8 @@ def _sections(
         yield Section(title="Over time", parts=(Text(off, "soft"),))
     else:
         yield from sections(hours, zone)
+    if view.parts:
+        yield Section(title="What hurts services now", parts=_parts(view))
     yield Section(title="Best-effort workloads", parts=_workloads(view))
     in_force = Text(knobs_sentence(status, cpus))
     yield Section(title="Channels and knobs", parts=(in_force, *_channels(view)))
@@ -137,6 +139,22 @@ def _workloads(view: View) -> list[Part]:
             left=3,
         ),
         *_more(len(view.workloads)),
+    ]
+
+
+def _parts(view: View) -> list[Part]:
+    rows: list[list[Cell]] = [
+        [row.service, row.channel, row.kind, row.name or "none", Share(row.share)]
+        for row in view.parts[:_MOST]
+    ]
+    return [
+        Table(
+            caption="Whoever it is: workloads, cgroups outside all workloads, the host",
+            headings=("service", "channel", "kind", "name", "its part"),
+            rows=rows,
+            left=4,
+        ),
+        *_more(len(view.parts)),
     ]
 
 

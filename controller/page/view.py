@@ -25,6 +25,7 @@ from controller.host.names import printable
 
 __all__ = (
     "ChannelRow",
+    "PartRow",
     "ServiceRow",
     "Tracker",
     "View",
@@ -86,9 +87,22 @@ class ChannelRow(NamedTuple):
     knobs: str
 
 
+class PartRow(NamedTuple):
+    """Something that hurts a service on a channel: its kind, its name if it has one, its part."""
+
+    service: str
+    channel: str
+    kind: str
+    name: str
+    share: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One page. ``notes`` are warnings, ``decisions`` the last ones, the newest first."""
+    """One page. ``notes`` are warnings, ``decisions`` the last ones, the newest first.
+
+    ``parts`` are the largest parts of what hurts services now.
+    """
 
     head: str
     notes: tuple[str, ...]
@@ -96,6 +110,7 @@ class View:
     workloads: tuple[WorkloadRow, ...]
     channels: tuple[ChannelRow, ...]
     decisions: tuple[str, ...]
+    parts: tuple[PartRow, ...] = ()
 
 
 def position(ratio: float) -> float:
@@ -167,6 +182,7 @@ class Tracker:
             workloads=self._workloads(page, plan),
             channels=tuple(_channels(page, plan)),
             decisions=tuple(_decisions(page)),
+            parts=tuple(_parts(plan)),
         )
 
     def _update_trends(self, loops: list[Mapping[str, Any]]) -> None:
@@ -339,10 +355,10 @@ def _in_force(page: Mapping[str, Any], plan: Mapping[str, Any]) -> Mapping[str, 
             counts[place] = counts.get(place, 0) + 1
     found: dict[str, list[str]] = {}
     cpus = number(record.get("cpus"))
-    for place, count in counts.items():
+    for place, cgroups in counts.items():
         channel, knob = place
         if knob == "cpu.quota" and cpus is not None:
-            of = "1 cgroup" if count == 1 else f"{count} cgroups"
+            of = count(cgroups, "cgroup")
             found.setdefault(channel, []).append(f"quota {format_cpus(cpus)} on {of}")
         else:
             found.setdefault(channel, []).append(settings.get(place) or knob)
@@ -394,6 +410,18 @@ def _idle(page: Mapping[str, Any]) -> frozenset[str]:
         for each in records(page.get("knobs"))
         if (each.get("knob"), each.get("applied")) == ("cpu.idle", "1")
     )
+
+
+def _parts(plan: Mapping[str, Any]) -> Iterator[PartRow]:
+    for cause in records(plan.get("causes")):
+        for each in records(cause.get("parts")):
+            yield PartRow(
+                service=text(cause.get("service")),
+                channel=text(cause.get("channel")),
+                kind=text(each.get("kind")),
+                name=text(each.get("name")),
+                share=number(each.get("share")) or 0.0,
+            )
 
 
 def _allowance(

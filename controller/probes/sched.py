@@ -62,6 +62,8 @@ _TOTALS = (
     "throttled_ns",
     "wait_host_ns",
 )
+# Slots that stay free for workloads when cgroups outside of them get some.
+_FREE_SLOTS = 128
 # Indices of the words that are also counted for workloads without a latency record.
 _OTHERS = (0, 1, 3)
 
@@ -143,6 +145,8 @@ class SchedProbe:
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
         self._slots = Slots(max_slots, max_latency)
         self._unknown: set[CgroupId] = set()
+        # CPU time of cgroups outside all workloads that have no slot any more.
+        self._outside_ns = 0
         self._max_unknown = spec.defines["MAX_CGROUPS"] - max_slots
         # The totals of the last poll, and those when the slot was assigned.
         self._totals = np.zeros((max_slots, len(_TOTALS)), np.int64)
@@ -201,12 +205,38 @@ class SchedProbe:
             record. It may have got the slot only.
         """
         known = self._slots.get(cgroup)
+        if known is not None and known.outside:
+            self.release(cgroup, now_ns=now_ns)
+            known = None
         if known is not None:
             return not latency or known.record is not None or self._add_record(known, now_ns)
+        member = self._reserve(cgroup, latency=latency, now_ns=now_ns)
+        return member is not None and (not latency or member.record is not None)
+
+    def set_outside(self, cgroups: Iterable[CgroupId], *, now_ns: int) -> None:
+        """Count the blame of exactly *cgroups*, which hold no workload and are in none.
+
+        Their CPU time stays a part of ``system_oncpu_ns``. Where workloads need the slots, some of
+        them get none and are counted with the system.
+        """
+        wanted = dict.fromkeys(cgroups)
+        for member in self._slots.view.members:
+            if member.outside and member.cgroup not in wanted:
+                self.release(member.cgroup, now_ns=now_ns)
+        for cgroup in wanted:
+            if self.free_slots <= _FREE_SLOTS:
+                break
+            if cgroup not in self._unknown and self._slots.get(cgroup) is None:
+                self._reserve(cgroup, latency=False, now_ns=now_ns, outside=True)
+
+    def _reserve(
+        self, cgroup: CgroupId, *, latency: bool, now_ns: int, outside: bool = False
+    ) -> Member | None:
         running = set(self.running.tolist())
         member = self._slots.reserve(cgroup, latency=latency, now_ns=now_ns, running=running)
         if member is None:
-            return False
+            return None
+        member = member._replace(outside=outside)
         slot = member.slot
         # No CPU runs this slot, so no unfinished run has to be added.
         counted = self._accounts[slot, :, : len(_TOTALS)].sum(axis=0, dtype=np.int64)
@@ -217,7 +247,7 @@ class SchedProbe:
         self._blame.rebase(slot, None)
         self._unknown.discard(cgroup)
         self._enter(member)
-        return not latency or member.record is not None
+        return member
 
     def _add_record(self, known: Member, now_ns: int) -> bool:
         member = self._slots.reserve_record(known, now_ns=now_ns)
@@ -244,6 +274,9 @@ class SchedProbe:
         """
         if cgroup in self._unknown or len(self._unknown) >= self._max_unknown:
             return
+        known = self._slots.get(cgroup)
+        if known is not None and known.outside:
+            self.release(cgroup, now_ns=time.monotonic_ns())
         self._unknown.add(cgroup)
         self._slot_of_cgroup.set(cgroup.id, SLOT_UNKNOWN, 0)
         self._generation.values["updates"] += 1
@@ -253,6 +286,8 @@ class SchedProbe:
         member = self._slots.remove(cgroup, now_ns=now_ns)
         if member is not None:
             self._blame.remove(member.slot, member.record)
+            if member.outside:
+                self._outside_ns += self._oncpu_ns([member.slot])
         elif cgroup not in self._unknown:
             return
         self._unknown.discard(cgroup)
@@ -295,7 +330,9 @@ class SchedProbe:
             changed=self._changed(view),
             rearranged=rearranged,
             blame=self._blame.poll(view, now_ns, view.records[self._sensitive.refreshed]),
-            system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0]),
+            system_oncpu_ns=int(self._totals[SLOT_SYSTEM, 0])
+            + self._outside_ns
+            + self._oncpu_ns(view.outside),
             unknown_oncpu_ns=int(self._totals[SLOT_UNKNOWN, 0]),
             idle_ns=int(self._totals[SLOT_IDLE, 0]),
             switches=int(self._cpus.values["switches"].sum()),
@@ -328,6 +365,10 @@ class SchedProbe:
         self._active[grown // len(_TOTALS)] = True
         np.maximum(self._totals[:slot_count], totals, out=self._totals[:slot_count])
         return now_ns, newest_ns
+
+    def _oncpu_ns(self, slots: list[int]) -> int:
+        """Return the time that *slots* ran since they were assigned."""
+        return int((self._totals[slots, 0] - self._base[slots, 0]).sum())
 
     def _changed(self, view: View) -> tuple[CgroupId, ...]:
         return (

@@ -37,24 +37,30 @@ Indices = NDArray[np.int64]
 
 
 class Member(NamedTuple):
-    """A workload's slot and, if it is latency-sensitive, the index of its latency record."""
+    """A workload's slot and, if it is latency-sensitive, the index of its latency record.
+
+    ``outside``: it is no workload, and counts as a culprit only.
+    """
 
     cgroup: CgroupId
     slot: int
     record: int | None
+    outside: bool = False
 
 
 class View:
     """Tables derived from the members, each computed at most once per change of the members.
 
-    ``sensitive`` are the members with a latency record, ``others`` those without. ``slot_count``
-    and ``record_count`` are the lengths of the used parts of the kernel's arrays.
+    ``sensitive`` are the members with a latency record, ``others`` the other workloads,
+    ``outside`` the slots of what is no workload. ``slot_count`` and ``record_count`` are the
+    lengths of the used parts of the kernel's arrays.
     """
 
     def __init__(self, members: tuple[Member, ...]) -> None:
         self.members = members
         self.sensitive = tuple(m for m in members if m.record is not None)
-        self.others = tuple(m for m in members if m.record is None)
+        self.others = tuple(m for m in members if m.record is None and not m.outside)
+        self.outside = [m.slot for m in members if m.outside]
         self.slot_count = 1 + max((m.slot for m in members), default=SLOT_UNKNOWN)
         self.record_count = 1 + max((m.record for m in members if m.record is not None), default=-1)
 

@@ -79,6 +79,31 @@ def test_a_cgroup_that_is_assigned_while_it_works_is_counted(groups: Groups) -> 
         groups.assert_agree(running, [path])
 
 
+def test_a_cgroup_outside_all_workloads_is_named_as_a_culprit(
+    probe: SchedProbe, groups: Groups
+) -> None:
+    web, backup = groups.make("web", latency=True), groups.make("backup")
+    probe.set_outside([groups.id(backup)], now_ns=time.monotonic_ns())
+    before = probe.poll()
+    with loads([Load(web, "bursts", CPU), Load(backup, "hog", CPU)]) as running:
+        running.work_until(
+            "blame", lambda: groups.blame(probe.poll(), web, backup) > 0 and groups.read()
+        )
+        found = probe.poll()
+        ran_ns = running.schedstat(backup).oncpu_ns
+    # It is no workload, and its time is the system's as before.
+    assert groups.id(backup) not in {each.cgroup for each in found.workloads}
+    assert 0 < ran_ns
+    assert found.system_oncpu_ns > before.system_oncpu_ns
+    probe.set_outside([], now_ns=time.monotonic_ns())
+    assert probe.poll().system_oncpu_ns >= found.system_oncpu_ns
+    assert not any(each.culprit == groups.id(backup) for each in probe.poll().blame)
+    # As a workload it begins at zero.
+    probe.set_outside([groups.id(backup)], now_ns=time.monotonic_ns())
+    assert probe.assign(groups.id(backup), latency=False, now_ns=time.monotonic_ns())
+    assert groups.sample(probe.poll(), backup).oncpu_ns == 0
+
+
 def test_an_inactive_workload_keeps_its_sample_and_active_ones_are_reported(
     probe: SchedProbe, groups: Groups
 ) -> None:

@@ -13,11 +13,12 @@ history has times of both modes, they are given side by side.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from controller.agent.history.episodes import PartSums
 from controller.agent.history.incidents import Coverage, Share
 from controller.agent.history.records import Moment, Start, Suffered, Use, Write
 from controller.agent.history.story import ORDER, Story
 from controller.core.control.suffering import OTHER, is_worse
-from controller.core.decision import ChannelState, LoopReport
+from controller.core.decision import ChannelState, LoopReport, Part
 from controller.core.in_force import Place, concerns
 from controller.core.model import CgroupId, Channel, Knob, Mode, QosClass, Target
 from controller.core.units import NS_PER_SEC
@@ -51,13 +52,17 @@ class ModeTime:
 
 @dataclass(slots=True)
 class ServiceAdvice:
-    """A service that suffered on a channel. ``culprits``: their average shares while it did."""
+    """A service that suffered on a channel. ``culprits``: their average shares while it did.
+
+    ``parts`` are the largest parts of all that hurt it, on average.
+    """
 
     service: str
     channel: Channel
     modes: dict[Mode, ModeTime] = field(default_factory=dict)
     culprits: tuple[Share, ...] = ()
     be_share: float | None = None
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,6 +117,7 @@ class Advice(Story):
         self._yielding: set[tuple[Target, Knob]] = set()
         self._shares: dict[tuple[str, Channel], dict[str, float]] = {}
         self._share_ns: dict[tuple[str, Channel], int] = {}
+        self._parts: dict[tuple[str, Channel], PartSums] = {}
 
     def begin(self, wall_ns: int, start: Start) -> None:
         """Take the knobs of *start* that were held before the first line that was read."""
@@ -144,6 +150,8 @@ class Advice(Story):
             self._yielding.clear()
             self._before.clear()
             self._limits.clear()
+        for key, parts in self._parts.items():
+            self.services[key].parts = parts.largest()
         for key, shares in self._shares.items():
             total_ns = self._share_ns[key]
             advice = self.services[key]
@@ -183,6 +191,8 @@ class Advice(Story):
             if is_own and (times.worst is None or is_worse(loop, times.worst)):
                 times.worst = loop
         for cause in moment.causes:
+            if (cause.service, cause.channel) == key and cause.parts:
+                self._parts.setdefault(key, PartSums()).add(cause.parts, time_ns)
             if (cause.service, cause.channel) == key and cause.be_share is not None and time_ns:
                 sums = self._shares.setdefault(key, {})
                 self._share_ns[key] = self._share_ns.get(key, 0) + time_ns

@@ -6,21 +6,23 @@ The stories of a service and of the workloads that were limited for it take both
 they give the same verdict.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller.agent.history.incidents import Effect, suffers
 from controller.agent.history.records import Moment
 from controller.core.control.suffering import depth, is_worse
-from controller.core.decision import LoopReport
+from controller.core.decision import LoopReport, Part, PartKind
 from controller.core.model import Channel
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("PAUSE_NS", "Episode", "Episodes", "loops_of")
+__all__ = ("PAUSE_NS", "Episode", "Episodes", "PartSums", "loops_of")
 
 # A service that is above its sweet point again within this time has one episode.
 PAUSE_NS = 30 * NS_PER_SEC
 # The time after which the effect of an action is looked at, as for an eviction.
 _EFFECT_NS = 30 * NS_PER_SEC
+_PARTS = 6
 
 
 @dataclass(slots=True)
@@ -34,6 +36,28 @@ class Episode:
     last_ns: int
     loop: LoopReport
     effect: Effect = field(default_factory=Effect)
+
+
+class PartSums:
+    """The average parts of what hurt a service over a time."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[PartKind, str], float] = {}
+        self._time_ns = 0
+
+    def add(self, parts: Iterable[Part], time_ns: int) -> None:
+        """Take *parts*, which held for *time_ns*."""
+        self._time_ns += time_ns
+        for each in parts:
+            key = each.kind, each.name
+            self._sums[key] = self._sums.get(key, 0.0) + each.share * time_ns
+
+    def largest(self) -> tuple[Part, ...]:
+        """Return the largest parts, the largest first; none without a time."""
+        if not self._time_ns:
+            return ()
+        found = [Part(*key, round(sum_ns / self._time_ns, 4)) for key, sum_ns in self._sums.items()]
+        return tuple(sorted(found, key=lambda each: -each.share)[:_PARTS])
 
 
 class Episodes:

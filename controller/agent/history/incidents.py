@@ -11,7 +11,7 @@ something helped is judged like the effect of an eviction: the deviation fell by
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from controller.core.decision import IndicatorStatus, LoopReport
+from controller.core.decision import IndicatorStatus, LoopReport, Part
 from controller.core.model import Channel, EvictionResult, Knob, KnobValue, Mode
 
 __all__ = (
@@ -140,10 +140,11 @@ class Suffering(Incident):
     """A time in which a service was above its sweet point on ``channel``.
 
     ``loop`` is the one with the worst raw value. ``be_share`` and ``culprits`` are as in
-    ``Squeeze``. ``states_ns`` is how long it suffered beyond its dead zone while the channel was in
-    each state (``other``: it followed another service), ``limited_ns`` the part of that in which a
-    limit of the channel was in force. ``limited`` are the knobs that were moved on the channel
-    meanwhile. ``others`` are services that suffered more, which the channel followed instead.
+    ``Squeeze``. ``parts`` are the largest parts of all that hurt it, on average. ``states_ns`` is
+    how long it suffered beyond its dead zone while the channel was in each state (``other``: it
+    followed another service), ``limited_ns`` the part of that in which a limit of best-effort work
+    was in force. ``limited`` are the knobs that were moved on the channel meanwhile. ``others`` are
+    services that suffered more, which the channel followed instead.
     """
 
     mode: Mode
@@ -151,6 +152,7 @@ class Suffering(Incident):
     loop: LoopReport
     be_share: float | None = None
     culprits: tuple[Share, ...] = ()
+    parts: tuple[Part, ...] = ()
     states_ns: dict[str, int] = field(default_factory=dict)
     limited_ns: dict[str, int] = field(default_factory=dict)
     limited: list[Held] = field(default_factory=list)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The story of a service: when it suffered, from what, what was tried, and whether that helped."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.agent.history.cookies import Cookies
-from controller.agent.history.episodes import PAUSE_NS, Episodes, loops_of
+from controller.agent.history.episodes import PAUSE_NS, Episodes, PartSums, loops_of
 from controller.agent.history.incidents import Coverage, Note, NoteKind, Suffering, suffers
 from controller.agent.history.records import Moment, Start, Write
 from controller.agent.history.story import ORDER, Evictions, Story, held_knob
@@ -31,6 +31,7 @@ class _Lasting:
     incident: Suffering
     last_ns: int
     until_ns: int
+    parts: PartSums = field(default_factory=PartSums)
     ended_by: str = ""
 
 
@@ -126,6 +127,10 @@ class ServiceStory(Story):
                 total_ns += time_ns
                 _add(incident.states_ns, state, time_ns)
                 _add(incident.limited_ns, state, time_ns * limited)
+        for cause in moment.causes:
+            if (cause.service, cause.channel) == (self._name, incident.channel) and cause.parts:
+                lasting.parts.add(cause.parts, total_ns)
+                incident.parts = lasting.parts.largest()
         if incident.began_ns == wall_ns:
             incident.began_ns -= total_ns
         elif total_ns:

@@ -8,12 +8,14 @@ The policy gets the cases of the channels, the candidates of a case, and later d
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 
+from controller.core.control.attribution import parts_of
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.cpu_channel import CpuChannel
 from controller.core.control.eviction_policy import Candidate, Case
 from controller.core.control.harm_finder import HarmFinder
 from controller.core.control.ladder import TickContext
 from controller.core.control.ladder_channel import LadderChannel
+from controller.core.control.suffering import suffers
 from controller.core.decision import Cause, Culprit, IndicatorStatus
 from controller.core.model import CgroupId, Channel, IndicatorName
 
@@ -23,6 +25,8 @@ __all__ = ("causes", "eviction_candidates", "eviction_cases", "known_deviation")
 _AT_STOP = 0.99
 # This many culprits are named; the deviation of a service rarely has more large causes.
 _NAMED = 5
+# Services of a channel whose causes are computed beside the one for which it decides.
+_EXPLAINED = 8
 
 
 def eviction_cases(
@@ -82,23 +86,40 @@ def eviction_candidates(case: Case, cpu: CpuChannel, context: TickContext) -> li
 def causes(
     channels: Iterable[ChannelLoops], cpu: CpuChannel, context: TickContext
 ) -> tuple[Cause, ...]:
-    """Return the cause of every channel that squeezes, or whose worst service suffers."""
+    """Return what hurts the services for which a channel squeezes, and those that suffer most."""
     found = []
     for loops in channels:
-        loop, demand = loops.selected, loops.demand
-        if loop is None or (demand.applied <= 0 and (loop.filtered_deviation or 0.0) <= 0):
-            continue
-        be_share = _share(loops, loop.service, context)
-        blame = _blame(demand.channel, loop.service, cpu, context)
-        part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
-        largest = nlargest(_NAMED, blame, key=blame.__getitem__)
-        culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each] > 0)
-        found.append(
-            Cause(
-                channel=demand.channel, service=loop.service, be_share=be_share, culprits=culprits
+        demand = loops.demand
+        for service in _hurt(loops):
+            be_share = _share(loops, service, context)
+            blame = _blame(demand.channel, service, cpu, context)
+            part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
+            largest = nlargest(_NAMED, blame, key=blame.__getitem__)
+            culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each])
+            found.append(
+                Cause(
+                    channel=demand.channel,
+                    service=service,
+                    be_share=be_share,
+                    culprits=culprits,
+                    parts=parts_of(demand.channel, service, be_share, culprits, context),
+                )
             )
-        )
     return tuple(found)
+
+
+def _hurt(loops: ChannelLoops) -> list[str]:
+    """Return the services that need a cause: for which the channel decides, and that suffer."""
+    selected = loops.selected
+    found: dict[str, None] = {}
+    if selected is not None and (
+        loops.demand.applied > 0 or (selected.filtered_deviation or 0.0) > 0
+    ):
+        found[selected.service] = None
+    bad = [each for each in loops.reports if suffers(each)]
+    for loop in nlargest(_EXPLAINED, bad, key=lambda each: each.filtered_deviation or 0.0):
+        found[loop.service] = None
+    return list(found)
 
 
 def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> float | None:

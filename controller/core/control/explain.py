@@ -15,10 +15,13 @@ from controller.core.control.ladder import TickContext
 from controller.core.control.ladder_channel import LadderChannel
 from controller.core.decision import (
     Action,
+    Cause,
     ChannelState,
     Demand,
     Eviction,
     LoopReport,
+    Part,
+    PartKind,
     Plan,
     RungReport,
     Verdict,
@@ -30,6 +33,7 @@ from controller.core.units import format_bytes, format_cpus, format_duration
 __all__ = (
     "DecisionLog",
     "describe_loop",
+    "describe_part",
     "describe_pause",
     "explain_eviction",
     "reason_of",
@@ -83,17 +87,18 @@ class DecisionLog:
         context: TickContext,
         in_force: InForce,
         actions: Sequence[Action],
+        causes: Sequence[Cause],
     ) -> tuple[Verdict, ...]:
         """Return the verdicts of this tick; in most ticks there are none.
 
-        *in_force* is the record before the *actions* of this tick.
+        *in_force* is the record before the *actions* of this tick, *causes* are its causes.
         """
         cache = next((each for each in ladders if each.channel is Channel.CACHE), None)
         loop = cpu.loops.selected or (cache.loops.selected if cache else None)
         moved = {each.knob for each in actions}
         verdicts = []
         if not self._waits(cpu.loops.demand, moved & {Knob.CPU_QUOTA}):
-            verdicts += self._describe_cpu(cpu, loop, context, in_force)
+            verdicts += self._describe_cpu(cpu, loop, context, in_force, causes)
         for channel in ladders:
             knobs = moved & {rung.knob for rung in channel.ladder.rungs}
             if not self._waits(channel.loops.demand, knobs):
@@ -112,6 +117,7 @@ class DecisionLog:
         loop: LoopReport | None,
         context: TickContext,
         in_force: InForce,
+        causes: Sequence[Cause],
     ) -> list[Verdict]:
         demand, total = channel.loops.demand, in_force.cpus
         state, before = self._cpu
@@ -122,6 +128,7 @@ class DecisionLog:
         caused = context.tracker.blame.share(demand.service or "")
         if caused is not None:
             text += f", best-effort caused {caused:.0%} of its wait"
+            text += _other_culprit(demand, causes)
         text += f"; {_with_reason(demand.state, _quota(before, in_force))}"
         if total is not None:
             culprits = channel.blame_for(demand.service or "", context.tracker.blame)
@@ -160,6 +167,23 @@ class DecisionLog:
         what = ", ".join(settings) or _unchanged(channel, reports, in_force)
         text += f"; {_with_reason(demand.state, what)}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
+
+
+def _other_culprit(demand: Demand, causes: Sequence[Cause]) -> str:
+    """Return what hurts a service most if that is not best-effort work."""
+    key = demand.channel, demand.service
+    cause = next((each for each in causes if (each.channel, each.service) == key), None)
+    if cause is None or not cause.parts or cause.parts[0].kind is PartKind.BEST_EFFORT:
+        return ""
+    return f", most of it {describe_part(cause.parts[0])}"
+
+
+def describe_part(part: Part) -> str:
+    """Return what hurts a service: ``outside /system.slice/backup.service 62%``."""
+    what = "its own tasks" if part.kind is PartKind.SELF else str(part.kind)
+    if part.kind is PartKind.BEST_EFFORT:
+        what = ""
+    return f"{' '.join(filter(None, (what, part.name)))} {part.share:.0%}"
 
 
 def _in_force(channel: LadderChannel, in_force: InForce) -> Iterator[tuple[Knob, RungReport]]:

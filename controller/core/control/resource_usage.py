@@ -49,10 +49,11 @@ class UsageTracker:
     """Rates of use of one resource, from counters, or amounts with *gauge*.
 
     ``rates`` is the use of each best-effort user, ``wants`` what it would use without a squeeze,
-    ``others`` the sum over all other users: per second, or amounts for a gauge.
+    ``others`` the sum over all other users, ``other_rates`` each of them: per second, or amounts
+    for a gauge.
     """
 
-    __slots__ = ("_counts", "_gauge", "_known", "others", "rates", "wants")
+    __slots__ = ("_counts", "_gauge", "_known", "other_rates", "others", "rates", "wants")
 
     def __init__(self, gauge: bool = False) -> None:
         self._gauge = gauge
@@ -61,6 +62,7 @@ class UsageTracker:
         self.rates: dict[Hashable, float] = {}
         self.wants: dict[Hashable, float] = {}
         self.others = 0.0
+        self.other_rates: dict[Hashable, float] = {}
 
     @property
     def wanted(self) -> float | None:
@@ -88,6 +90,7 @@ class UsageTracker:
         weight = smoothing(dt_s, _SMOOTH_S)
         keep = math.exp(-dt_s / (_DECAY_SQUEEZED_S if squeezed else _DECAY_S))
         rates: dict[Hashable, float] = {}
+        other_rates: dict[Hashable, float] = {}
         others = 0.0
         measured = False
         for user, best_effort, count in counts:
@@ -107,6 +110,8 @@ class UsageTracker:
                 rates[user] = now if rate is None else rate + weight * (now - rate)
             else:
                 others += now
+                rate = self.other_rates.get(user)
+                other_rates[user] = now if rate is None else rate + weight * (now - rate)
         self.rates = rates
         if not measured:
             # The earlier result stays if these are the first counts of their users, and ends if
@@ -115,6 +120,7 @@ class UsageTracker:
             return
         self.others = self.others + weight * (others - self.others) if self._known else others
         self._known = True
+        self.other_rates = other_rates
         wants: dict[Hashable, float] = {}
         for user, rate in rates.items():
             want = self.wants.get(user, rate)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from controller.core.decision import Demand, IndicatorStatus, LoopReport, Plan
 from controller.core.model import Channel
 
-__all__ = ("OTHER", "SufferingClock", "Suffers", "depth", "is_worse", "suffering")
+__all__ = ("OTHER", "SufferingClock", "Suffers", "depth", "is_worse", "suffering", "suffers")
 
 # The state of a service for which its channel did not decide, but for another one.
 OTHER = "other"
@@ -38,8 +38,7 @@ def suffering(
     """Return the services that suffer, by service and channel; *loops* and *demands* of a plan."""
     worst: dict[tuple[str, Channel], LoopReport] = {}
     for loop in loops:
-        deviation = loop.filtered_deviation
-        if deviation is None or deviation < _LEAST or loop.status is not IndicatorStatus.FRESH:
+        if not suffers(loop):
             continue
         known = worst.get((loop.service, loop.channel))
         if known is None or (depth(loop) or 0.0) > (depth(known) or 0.0):
@@ -52,6 +51,12 @@ def suffering(
         state = str(demand.state) if demand is not None and own else OTHER
         found[service, channel] = Suffers(loop, state)
     return found
+
+
+def suffers(loop: LoopReport) -> bool:
+    """Return whether the service of *loop* is above its sweet point, beyond the dead zone."""
+    deviation = loop.filtered_deviation
+    return deviation is not None and deviation >= _LEAST and loop.status is IndicatorStatus.FRESH
 
 
 class SufferingClock:

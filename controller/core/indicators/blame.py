@@ -14,30 +14,26 @@ latency.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import compress
-import math
 from operator import is_not
-from typing import Generic, TypeVar
 
+from controller.core.indicators.averages import CULPRIT_S, NEGLIGIBLE_CPUS, Averages
 from controller.core.indicators.counters import SampleDiff, smoothing
+from controller.core.indicators.wait_parts import WaitParts
 from controller.core.model import Blame, CgroupId, Workload
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("BlameTracker", "WaitShare", "blame_deltas")
+__all__ = ("INFLICTED_MIN", "BlameTracker", "WaitShare", "blame_deltas")
 
-Key = TypeVar("Key")
 Gain = tuple[CgroupId, CgroupId | None, bool, int]
 
-_CULPRIT_S = 30.0
 _SHARE_S = 2.0
 # How often averages that can be dropped are searched. In much more than this, units would become
 # smaller than floating-point numbers are.
 _PRUNE_S = 10.0
-# Averages below this are dropped.
-_NEGLIGIBLE_CPUS = 1e-6
 # The part of all its waiting that a service must wait for others before their blame counts in
 # full. Where its own tasks queue for the CPU, best-effort work that uses a part of that CPU causes
 # about the same part of the waiting: 5 % of the CPU are a share of 20 % then.
-_INFLICTED_MIN = 0.25
+INFLICTED_MIN = 0.25
 
 
 class WaitShare:
@@ -63,7 +59,7 @@ class WaitShare:
     @property
     def faded(self) -> bool:
         """Whether the averages are so small that they can be dropped."""
-        return max(self.total, self.whole) < _NEGLIGIBLE_CPUS
+        return max(self.total, self.whole) < NEGLIGIBLE_CPUS
 
     @property
     def ratio(self) -> float | None:
@@ -71,55 +67,17 @@ class WaitShare:
 
         It is the share of the inflicted wait, or of a quarter of all waiting if that is more.
         """
-        if self.total < _NEGLIGIBLE_CPUS:
+        if self.total < NEGLIGIBLE_CPUS:
             return None
-        return min(1.0, self.best_effort / max(self.total, _INFLICTED_MIN * self.whole))
-
-
-class _Averages(Generic[Key]):
-    """Averages over ``_CULPRIT_S`` by key, which decay when they are read and not in every tick.
-
-    There may be as many pairs of victim and culprit as services times best-effort workloads, and
-    few of them change in one tick. They are kept as multiples of a common unit, which decays.
-    """
-
-    __slots__ = ("_began_s", "_now_s", "_unit", "_values")
-
-    def __init__(self) -> None:
-        self._values: dict[Key, float] = {}
-        self._began_s = self._now_s = 0.0
-        self._unit = 1.0
-
-    def add(self, rates: Iterable[tuple[Key, float]], now_s: float, weight: float) -> None:
-        """Average in the *rates* of a tick of this *weight* that ends at *now_s*."""
-        self._decay(now_s)
-        values, unit = self._values, self._unit
-        for key, rate in rates:
-            values[key] = values.get(key, 0.0) + weight * rate / unit
-
-    def read(self, now_s: float) -> dict[Key, float]:
-        """Return the averages, without those that can be dropped."""
-        self._decay(now_s)
-        unit = self._unit
-        least = _NEGLIGIBLE_CPUS / unit
-        return {key: value * unit for key, value in self._values.items() if value > least}
-
-    def prune(self, now_s: float) -> None:
-        """Drop the averages that can be dropped, and begin a new unit."""
-        self._values = self.read(now_s)
-        self._began_s, self._unit = now_s, 1.0
-
-    def _decay(self, now_s: float) -> None:
-        if now_s != self._now_s:
-            self._now_s = now_s
-            self._unit = math.exp((self._began_s - now_s) / _CULPRIT_S)
+        return min(1.0, self.best_effort / max(self.total, INFLICTED_MIN * self.whole))
 
 
 class BlameTracker:
     """Averages of the blame counters.
 
     ``culprits`` is the wait that each best-effort workload inflicts on all services together, in
-    CPUs, averaged over 30 s; ``blame_for`` is that of one service.
+    CPUs, averaged over 30 s; ``blame_for`` is that of one service, and ``parts`` what others
+    inflict on it.
     """
 
     __slots__ = (
@@ -132,19 +90,21 @@ class BlameTracker:
         "_unknown",
         "_use",
         "culprits",
+        "parts",
     )
 
     def __init__(self) -> None:
         self._last: tuple[Blame, ...] = ()
         self._shares: dict[str, WaitShare] = {}
         self._now_s = 0.0
-        self._by_victim: dict[str, _Averages[CgroupId]] = {}
+        self._by_victim: dict[str, Averages[CgroupId]] = {}
         # The services whose averages are still to be pruned in this round, which begins at a time.
         self._due: list[str] = []
         self._prune_s = 0.0
-        self._unknown: _Averages[str] = _Averages()
-        self._use: _Averages[CgroupId] = _Averages()
+        self._unknown: Averages[str] = Averages()
+        self._use: Averages[CgroupId] = Averages()
         self.culprits: dict[CgroupId, float] = {}
+        self.parts = WaitParts()
 
     @property
     def use(self) -> dict[CgroupId, float]:
@@ -197,7 +157,7 @@ class BlameTracker:
             # otherwise all of its wait would count as not attributed.
             return
         self._now_s += dt_ns / 1e9
-        weight = smoothing(dt_ns / 1e9, _CULPRIT_S)
+        weight = smoothing(dt_ns / 1e9, CULPRIT_S)
         named, named_be, inflicted_by = _named(gains, workload_index, dt_ns)
         self._add_named(gains, workload_index, dt_ns, weight)
         total, whole = _waits(samples, workload_index, dt_ns)
@@ -211,12 +171,14 @@ class BlameTracker:
                 others[own] -= use
         share_weight = smoothing(dt_ns / 1e9, _SHARE_S)
         unknown_be = 0.0
+        unnamed: dict[str, float] = {}
         shares: dict[str, WaitShare] = {}
         for service, others_use in others.items():
             wait = max(total.get(service, 0.0), named.get(service, 0.0))
             be_part = min(1.0, be_all / others_use) if others_use > 0 else 0.0
             unknown = (wait - named.get(service, 0.0)) * be_part
             unknown_be += unknown
+            unnamed[service] = wait - named.get(service, 0.0) - unknown
             share = self._shares.get(service) or WaitShare()
             by_be = named_be.get(service, 0.0) + unknown
             share.add(wait, by_be, whole.get(service, 0.0), share_weight)
@@ -230,6 +192,8 @@ class BlameTracker:
                 inflicted_by[cgroup] = inflicted_by.get(cgroup, 0.0) + unknown_be * use / be_all
         self._average(inflicted_by, best_effort, weight)
         self._use.add(be_use.items(), self._now_s, weight)
+        now_s = self._now_s
+        self.parts.update(gains, samples, unnamed, workload_index, now_s, dt_ns, weight)
 
     def _add_named(
         self, gains: Iterable[Gain], workload_index: WorkloadIndex, dt_ns: int, weight: float
@@ -253,7 +217,7 @@ class BlameTracker:
         for service, by_culprit in rates.items():
             averages = by_victim.get(service)
             if averages is None:
-                averages = by_victim[service] = _Averages()
+                averages = by_victim[service] = Averages()
             averages.add(by_culprit, self._now_s, weight)
 
     def _average(
@@ -265,7 +229,7 @@ class BlameTracker:
             if cgroup in best_effort:
                 before = self.culprits.get(cgroup, 0.0)
                 average = before + weight * (now.get(cgroup, 0.0) - before)
-                if average > _NEGLIGIBLE_CPUS:
+                if average > NEGLIGIBLE_CPUS:
                     averages[cgroup] = average
         self.culprits = averages
 

@@ -16,7 +16,14 @@ from controller.core.indicators.link_queue import LINKED, LinkWindows
 from controller.core.indicators.measurement import STALE, service_indicator
 from controller.core.indicators.run_queue import WAITS, measure_waits
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
-from controller.core.model import CgroupId, IndicatorName, ServiceReading, Snapshot, WorkloadSample
+from controller.core.model import (
+    CgroupId,
+    IndicatorName,
+    Outside,
+    ServiceReading,
+    Snapshot,
+    WorkloadSample,
+)
 from controller.core.settings import IndicatorSpec
 from controller.core.workload_index import Service, WorkloadIndex
 
@@ -64,6 +71,7 @@ class IndicatorTracker:
         "_counted",
         "_figures",
         "_links",
+        "_outside",
         "_quiescent",
         "_readings",
         "_samples",
@@ -79,6 +87,7 @@ class IndicatorTracker:
         "active",
         "blame",
         "cpu_need",
+        "outside",
         "outside_cpus",
         "probe_alive",
         "steal_cpus",
@@ -108,6 +117,8 @@ class IndicatorTracker:
         self.probe_alive = False
         self.cpu_need: dict[str, CpuNeed] = {}
         self.active: dict[CgroupId, float] = {}
+        self.outside: Mapping[CgroupId, str] = {}
+        self._outside: tuple[Outside, ...] = ()
         self.outside_cpus = 0.0
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
@@ -159,6 +170,9 @@ class IndicatorTracker:
         self._links.update(
             snapshot.links, snapshot.time_ns, workload_index.longest_window_ns, rebase
         )
+        if snapshot.outside is not self._outside:
+            self._outside = snapshot.outside
+            self.outside = {each.cgroup: each.path for each in snapshot.outside}
         self._figures = {figure.service: figure for figure in snapshot.services}
         self._worked = {name: cpus for name, cpus in self._worked.items() if name in self._figures}
         self._update_needs(workload_index, dt_ns)

@@ -60,6 +60,15 @@ def workload_families(report: TickReport) -> Iterator[Metric]:
         if victim is not None:
             pairs.add_metric([victim, _culprit(pair, names)], pair.wait_ns / NS_PER_SEC)
     yield pairs
+    parts = GaugeMetricFamily(
+        "sweetpoint_hurt_ratio",
+        "Part (0 to 1) of what hurts the service now, whoever it is; the six largest of a service.",
+        labels=["service", "channel", "kind", "culprit"],
+    )
+    for cause in report.plan.causes:
+        for each in cause.parts:
+            parts.add_metric([cause.service, cause.channel, each.kind, each.name], each.share)
+    yield parts
 
 
 def _culprit(pair: Blame, names: dict[CgroupId, str]) -> str:
