@@ -248,7 +248,8 @@ class Culprit:
 class PartKind(StrEnum):
     """What kind of thing hurts a service.
 
-    ``service``: another service. ``system``: a workload of class system. ``outside``: a cgroup
+    ``service``: another service. ``system``: a workload of class system. ``paused``: best-effort
+    work that is paused, which best-effort's share does not contain. ``outside``: a cgroup
     outside all workloads, or the processes and kernel threads in no such cgroup. ``host``: the
     hypervisor, or a CPU that stood still or woke up late. ``self``: its own tasks, which wait for
     each other. ``unknown``: time that was not attributed.
@@ -257,6 +258,7 @@ class PartKind(StrEnum):
     BEST_EFFORT = "best-effort"
     SERVICE = "service"
     SYSTEM = "system"
+    PAUSED = "paused"
     OUTSIDE = "outside"
     HOST = "host"
     SELF = "self"
@@ -281,7 +283,8 @@ class Cause:
 
     ``be_share`` is best-effort's part, 0 to 1 (``None``: not known). ``culprits`` are the workloads
     with the largest parts of it, the largest first. ``parts`` are the largest parts of all that
-    hurts the service, whoever it is, averaged over 30 s.
+    hurts the service, whoever it is; those of best-effort work sum up to ``be_share`` on the cpu
+    channel, unless the host takes a part.
     """
 
     channel: Channel

@@ -8,6 +8,7 @@ limits best-effort work, so that they say the same as each other and as the kern
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.core.knob_values import cpus_of
@@ -151,20 +152,26 @@ def concerns(target: Target, knob: Knob, workload: Workload) -> bool:
 
 
 def in_force(
-    time_ns: int, knobs: tuple[HeldKnob, ...], best_effort: Mapping[CgroupId, Workload]
+    time_ns: int,
+    knobs: tuple[HeldKnob, ...],
+    best_effort: Mapping[CgroupId, Workload],
+    paused: Mapping[CgroupId, Workload] = MappingProxyType({}),
 ) -> InForce:
-    """Return the record of *knobs*; *best_effort* are the workloads that may be limited now."""
+    """Return the record of *knobs*; *best_effort* are the workloads that may be limited now.
+
+    The *paused* ones are limited until their knobs are restored.
+    """
     limits = [each for each in knobs if each.limits]
     if not limits:
         return InForce(time_ns=time_ns, knobs=knobs, unlimited=len(best_effort))
-    limited = tuple(_limited(limits, best_effort))
+    limited = tuple(_limited(limits, {**best_effort, **paused} if paused else best_effort))
     with_quota = [each for each in limited if each.cpus is not None]
     return InForce(
         time_ns=time_ns,
         knobs=knobs,
         limited=limited,
         cpus=_sum(with_quota) if with_quota else None,
-        unlimited=len(best_effort) - len(with_quota),
+        unlimited=len(best_effort.keys() - {each.workload.cgroup for each in with_quota}),
     )
 
 

@@ -190,7 +190,7 @@ class Planner:
         self._held.commit(
             plan,
             {reason_of(loops): loops.demand for loops in why} if actions else {},
-            context.workload_index.best_effort,
+            context.workload_index,
             executed,
         )
         return plan
@@ -231,7 +231,7 @@ class Planner:
         pauses: tuple[Verdict, ...],
     ) -> Plan:
         channels = self._channels
-        in_force = self._held.record(context.now_ns, context.workload_index.best_effort)
+        in_force = self._held.record(context.now_ns, context.workload_index)
         cpu, active = channels.cpu, [loops for loops in channels.loops.values() if loops]
         indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in channels.ladders if each.loops]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.core.control.explain import describe_loop, selected
+from controller.core.control.suffering import depth
 from controller.core.decision import ChannelState, Demand, LoopReport, Plan
 from controller.core.model import CgroupId, Channel, Mode
 from controller.core.units import NS_PER_SEC, format_duration
@@ -69,7 +70,7 @@ class SqueezeEvents:
             squeeze = _Squeeze(plan.time_ns, plan.time_ns, 0.0, 0.0)
             self._squeezes[demand.channel, demand.service] = squeeze
             self._emit(demand.service, plan, Reason.SQUEEZED, _explain(demand, loop, mode))
-        deviation = (loop.filtered_deviation if loop else None) or 0.0
+        deviation = (depth(loop) if loop else None) or 0.0
         squeeze.last_ns = plan.time_ns
         squeeze.peak_demand = max(squeeze.peak_demand, demand.applied)
         squeeze.peak_deviation = max(squeeze.peak_deviation, deviation)

@@ -93,7 +93,7 @@ def test_a_cgroup_outside_all_workloads_is_named_as_a_culprit(
         ran_ns = running.schedstat(backup).oncpu_ns
     # It is no workload, and its time is the system's as before.
     assert groups.id(backup) not in {each.cgroup for each in found.workloads}
-    assert 0 < ran_ns
+    assert ran_ns > 0
     assert found.system_oncpu_ns > before.system_oncpu_ns
     probe.set_outside([], now_ns=time.monotonic_ns())
     assert probe.poll().system_oncpu_ns >= found.system_oncpu_ns

@@ -39,7 +39,7 @@ class MomentView:
         """Show *moment*."""
         self._hours.take(
             wall_ns,
-            loops=moment.loops,
+            loops=(*moment.loops, *moment.worst),
             demands=moment.demands,
             causes=moment.causes,
             names=lambda cgroup: self._names.get(cgroup, f"cgroup {cgroup.id}"),

@@ -13,6 +13,7 @@ from heapq import nlargest
 from controller.core.control.ladder import TickContext
 from controller.core.decision import Culprit, Part, PartKind
 from controller.core.indicators.blame import INFLICTED_MIN
+from controller.core.indicators.wait_parts import Who
 from controller.core.model import CgroupId, Channel
 
 __all__ = ("parts_of",)
@@ -41,13 +42,22 @@ def parts_of(
 
 def _of_wait(service: str, context: TickContext) -> list[Part]:
     blame = context.tracker.blame
-    by_batch, others = blame.blame_for(service), blame.parts.of(service)
+    best_effort = context.workload_index.best_effort
+    others: dict[Who, float] = {}
+    for who, cpus in blame.parts.of(service).items():
+        # What was of another class a moment ago is not in best-effort's share.
+        known = PartKind.UNKNOWN if who in best_effort else who
+        others[known] = others.get(known, 0.0) + cpus
+    # The culprits are known over 30 s, how much they inflict over as short a time as the rest.
+    by_batch = {who: c for who, c in blame.blame_for(service).items() if who in best_effort}
+    batch_cpus = blame.inflicted(service)
+    scale = batch_cpus / (sum(by_batch.values()) or 1.0)
     own = others.pop(PartKind.SELF, 0.0)
-    inflicted = sum(by_batch.values()) + sum(others.values())
+    inflicted = batch_cpus + sum(others.values())
     whole = max(inflicted, INFLICTED_MIN * (inflicted + own))
     if whole <= 0:
         return []
-    found = [_named(cgroup, cpus / whole, context) for cgroup, cpus in by_batch.items()]
+    found = [_named(cgroup, scale * cpus / whole, context) for cgroup, cpus in by_batch.items()]
     for who, cpus in others.items():
         if isinstance(who, PartKind):
             name = _REST if who is PartKind.OUTSIDE else ""
@@ -88,7 +98,8 @@ def _named(cgroup: CgroupId, share: float, context: TickContext) -> Part:
     if (service := index.sensitive.get(cgroup)) is not None:
         return Part(PartKind.SERVICE, service, share)
     if (system := index.system.get(cgroup)) is not None:
-        return Part(PartKind.SYSTEM, system.name, share)
+        kind = PartKind.PAUSED if cgroup in index.paused else PartKind.SYSTEM
+        return Part(kind, system.name, share)
     path = context.tracker.outside.get(cgroup)
     return Part(PartKind.OUTSIDE, path or f"cgroup {cgroup.id}", share)
 

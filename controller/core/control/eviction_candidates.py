@@ -112,10 +112,11 @@ def _hurt(loops: ChannelLoops) -> list[str]:
     """Return the services that need a cause: for which the channel decides, and that suffer."""
     selected = loops.selected
     found: dict[str, None] = {}
-    if selected is not None and (
-        loops.demand.applied > 0 or (selected.filtered_deviation or 0.0) > 0
-    ):
-        found[selected.service] = None
+    if selected is not None:
+        # The filtered deviation follows the one of this tick, on which the first decision rests.
+        worst = max(selected.filtered_deviation or 0.0, selected.deviation or 0.0)
+        if loops.demand.applied > 0 or worst > 0:
+            found[selected.service] = None
     bad = [each for each in loops.reports if suffers(each)]
     for loop in nlargest(_EXPLAINED, bad, key=lambda each: each.filtered_deviation or 0.0):
         found[loop.service] = None

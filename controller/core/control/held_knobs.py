@@ -8,7 +8,8 @@ from dataclasses import replace
 from controller.core.control.knob_state import KnobState
 from controller.core.decision import Action, Demand, Failure, Outcome, Plan
 from controller.core.in_force import CHANNELS, HeldKnob, InForce, Place, in_force
-from controller.core.model import CgroupId, Channel, Knob, KnobValue, Workload
+from controller.core.model import Channel, Knob, KnobValue
+from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("HeldKnobs",)
 
@@ -22,7 +23,7 @@ class HeldKnobs:
     A plan is taken with ``commit`` and comes into force with ``settle``.
     """
 
-    __slots__ = ("_best_effort", "_executed", "_held", "_pending", "_record", "_time_ns", "_why")
+    __slots__ = ("_executed", "_held", "_index", "_pending", "_record", "_time_ns", "_why")
 
     def __init__(self) -> None:
         self._held: dict[Place, HeldKnob] = {}
@@ -30,7 +31,7 @@ class HeldKnobs:
         self._executed = False
         # The demand behind each action of the plan, by reason.
         self._why: Mapping[str, Demand] = {}
-        self._best_effort: Mapping[CgroupId, Workload] = {}
+        self._index: WorkloadIndex | None = None
         self._record: InForce | None = None
         self._time_ns = 0
 
@@ -43,16 +44,16 @@ class HeldKnobs:
         self,
         plan: Plan,
         why: Mapping[str, Demand],
-        best_effort: Mapping[CgroupId, Workload],
+        index: WorkloadIndex,
         executed: bool,
     ) -> None:
         """Take a plan; *why* maps reasons of its actions to the demands behind them.
 
-        Only the *best_effort* workloads can be limited. Not *executed*: in observe mode each action
-        counts as written.
+        Only best-effort workloads of *index* can be limited. Not *executed*: in observe mode each
+        action counts as written.
         """
         self._pending, self._why, self._executed = plan, why, executed
-        self._set_best_effort(best_effort)
+        self._set_index(index)
 
     def settle(self, outcomes: Iterable[Outcome]) -> InForce:
         """Take the *outcomes* of the last plan, unless they were taken, and return the record."""
@@ -86,20 +87,24 @@ class HeldKnobs:
         if self._held != before:
             self._record = None
 
-    def record(self, now_ns: int, best_effort: Mapping[CgroupId, Workload]) -> InForce:
-        """Return what is in force at *now_ns*, of which *best_effort* workloads may be limited."""
-        self._set_best_effort(best_effort)
+    def record(self, now_ns: int, index: WorkloadIndex) -> InForce:
+        """Return what is in force at *now_ns* for the best-effort workloads of *index*."""
+        self._set_index(index)
         self._time_ns = now_ns
         return self._current()
 
-    def _set_best_effort(self, best_effort: Mapping[CgroupId, Workload]) -> None:
-        if best_effort is not self._best_effort:
-            self._best_effort, self._record = best_effort, None
+    def _set_index(self, index: WorkloadIndex) -> None:
+        known, self._index = self._index, index
+        same = known is not None and known.best_effort is index.best_effort
+        if known is None or not same or known.paused is not index.paused:
+            self._record = None
 
     def _current(self) -> InForce:
         if self._record is None:
             knobs = tuple(self._held.values())
-            self._record = in_force(self._time_ns, knobs, self._best_effort)
+            index = self._index
+            best_effort, paused = (index.best_effort, index.paused) if index else ({}, {})
+            self._record = in_force(self._time_ns, knobs, best_effort, paused)
         elif self._record.time_ns != self._time_ns:
             self._record = replace(self._record, time_ns=self._time_ns)
         return self._record

@@ -10,22 +10,23 @@ __all__ = ("CULPRIT_S", "NEGLIGIBLE_CPUS", "Averages")
 
 Key = TypeVar("Key")
 
-# The time constant, in seconds.
+# The time constant of who the culprits are, in seconds.
 CULPRIT_S = 30.0
 # Averages below this are dropped.
 NEGLIGIBLE_CPUS = 1e-6
 
 
 class Averages(Generic[Key]):
-    """Averages over ``CULPRIT_S`` by key, which decay when they are read and not in every tick.
+    """Averages over *time_s* by key, which decay when they are read and not in every tick.
 
     There may be as many pairs of victim and culprit as services times best-effort workloads, and
     few of them change in one tick. They are kept as multiples of a common unit, which decays.
     """
 
-    __slots__ = ("_began_s", "_now_s", "_unit", "_values")
+    __slots__ = ("_began_s", "_now_s", "_time_s", "_unit", "_values")
 
-    def __init__(self) -> None:
+    def __init__(self, time_s: float = CULPRIT_S) -> None:
+        self._time_s = time_s
         self._values: dict[Key, float] = {}
         self._began_s = self._now_s = 0.0
         self._unit = 1.0
@@ -52,4 +53,4 @@ class Averages(Generic[Key]):
     def _decay(self, now_s: float) -> None:
         if now_s != self._now_s:
             self._now_s = now_s
-            self._unit = math.exp((self._began_s - now_s) / CULPRIT_S)
+            self._unit = math.exp((self._began_s - now_s) / self._time_s)

@@ -104,7 +104,7 @@ class BlameTracker:
         self._unknown: Averages[str] = Averages()
         self._use: Averages[CgroupId] = Averages()
         self.culprits: dict[CgroupId, float] = {}
-        self.parts = WaitParts()
+        self.parts = WaitParts(_SHARE_S)
 
     @property
     def use(self) -> dict[CgroupId, float]:
@@ -193,7 +193,7 @@ class BlameTracker:
         self._average(inflicted_by, best_effort, weight)
         self._use.add(be_use.items(), self._now_s, weight)
         now_s = self._now_s
-        self.parts.update(gains, samples, unnamed, workload_index, now_s, dt_ns, weight)
+        self.parts.update(gains, samples, unnamed, workload_index, now_s, dt_ns, share_weight)
 
     def _add_named(
         self, gains: Iterable[Gain], workload_index: WorkloadIndex, dt_ns: int, weight: float

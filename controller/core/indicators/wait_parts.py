@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who made a service wait besides best-effort work: averages per service over 30 s.
+"""Who made a service wait besides best-effort work: averages per service.
 
 Other services, system workloads, cgroups and processes outside all workloads, the host, and the
 service itself. Nothing is controlled by these figures; they name what hurts a service.
@@ -24,9 +24,11 @@ _Gain = tuple[CgroupId, CgroupId | None, bool, int]
 class WaitParts:
     """The waits of each service by who caused them, in CPUs, without best-effort work."""
 
-    __slots__ = ("_by_service", "_now_s", "_pruned_s")
+    __slots__ = ("_by_service", "_now_s", "_pruned_s", "_time_s")
 
-    def __init__(self) -> None:
+    def __init__(self, time_s: float) -> None:
+        """*time_s* is the time constant of the averages, in seconds."""
+        self._time_s = time_s
         self._by_service: dict[str, Averages[Who]] = {}
         self._now_s = self._pruned_s = 0.0
 
@@ -73,7 +75,7 @@ class WaitParts:
         for service, found in rates.items():
             averages = self._by_service.get(service)
             if averages is None:
-                averages = self._by_service[service] = Averages()
+                averages = self._by_service[service] = Averages(self._time_s)
             averages.add(found, now_s, weight)
         if now_s - self._pruned_s >= 10.0:  # a unit that decays for long has no room for digits
             self._pruned_s = now_s
