@@ -33,14 +33,16 @@ def parts_of(
 ) -> tuple[Part, ...]:
     """Return the largest parts of what hurts *service*, the largest first."""
     if channel is Channel.CPU:
-        found = _of_wait(service, context)
+        found = _of_wait(service, be_share, culprits, context)
     else:
         found = _of_use(channel, service, be_share, culprits, context)
     named = nlargest(_NAMED, found, key=lambda each: each.share)
     return tuple(each for each in named if each.share >= _LEAST)
 
 
-def _of_wait(service: str, context: TickContext) -> list[Part]:
+def _of_wait(
+    service: str, be_share: float | None, culprits: Sequence[Culprit], context: TickContext
+) -> list[Part]:
     blame = context.tracker.blame
     best_effort = context.workload_index.best_effort
     others: dict[Who, float] = {}
@@ -48,16 +50,15 @@ def _of_wait(service: str, context: TickContext) -> list[Part]:
         # What was of another class a moment ago is not in best-effort's share.
         known = PartKind.UNKNOWN if who in best_effort else who
         others[known] = others.get(known, 0.0) + cpus
-    # The culprits are known over 30 s, how much they inflict over as short a time as the rest.
-    by_batch = {who: c for who, c in blame.blame_for(service).items() if who in best_effort}
     batch_cpus = blame.inflicted(service)
-    scale = batch_cpus / (sum(by_batch.values()) or 1.0)
     own = others.pop(PartKind.SELF, 0.0)
     inflicted = batch_cpus + sum(others.values())
     whole = max(inflicted, INFLICTED_MIN * (inflicted + own))
     if whole <= 0:
         return []
-    found = [_named(cgroup, scale * cpus / whole, context) for cgroup, cpus in by_batch.items()]
+    # The culprits are known over 30 s, how much they inflict over as short a time as the rest.
+    scale = batch_cpus / whole / be_share if be_share else 0.0
+    found = [_named(each.cgroup, scale * each.share, context) for each in culprits]
     for who, cpus in others.items():
         if isinstance(who, PartKind):
             name = _REST if who is PartKind.OUTSIDE else ""

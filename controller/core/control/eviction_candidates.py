@@ -26,7 +26,7 @@ _AT_STOP = 0.99
 # This many culprits are named; the deviation of a service rarely has more large causes.
 _NAMED = 5
 # Services of a channel whose causes are computed beside the one for which it decides.
-_EXPLAINED = 8
+_EXPLAINED = 3
 
 
 def eviction_cases(
