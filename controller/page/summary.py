@@ -8,8 +8,6 @@ One function per fact, so that the source of a fact can change without the words
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from controller.core.knob_values import parse_quota
-from controller.core.model import KnobValue
 from controller.core.units import format_bytes, format_cpus, format_duration
 from controller.page.document import Badge
 from controller.page.quantities import cpus_of, spaced, times
@@ -83,26 +81,16 @@ def well_being(status: Mapping[str, Any]) -> WellBeing:
 
 
 def quota_cpus(status: Mapping[str, Any]) -> float | None:
-    """Return what the agent's quotas in the kernel allow best-effort work; ``None``: no quota.
+    """Return what the quotas in force allow best-effort work; ``None``: no loop asked for one.
 
     A quota that a workload has for its own limit is no quota of the agent's.
     """
-    plan = mapping(status.get("plan"))
-    squeezed = number(plan.get("quota_granted_cpus")) is not None or any(
-        each.get("knob") == "cpu.quota" and (number(each.get("part")) or 0.0) > 0
-        for each in records(plan.get("rungs"))
+    record = mapping(status.get("in_force"))
+    asked = any(
+        each.get("cpus") is not None and each.get("channel") is not None
+        for each in records(record.get("limited"))
     )
-    if status.get("mode") != "enforce" or not squeezed:
-        return None
-    allowed: dict[str, float] = {}
-    applied = _applied(status, "cpu.quota")
-    for workload in _best_effort(status):
-        for path in (text(workload.get("path"), _PATH), _shared_level(workload.get("quota_at"))):
-            cpus = _quota(applied.get(path))
-            own = number(workload.get("limit_cpus"))
-            if cpus is not None and (own is None or cpus < own):
-                allowed[path] = cpus
-    return sum(allowed.values()) if allowed else None
+    return number(record.get("cpus")) if asked and status.get("mode") == "enforce" else None
 
 
 def is_idle(status: Mapping[str, Any]) -> bool:
@@ -195,15 +183,3 @@ def _applied(status: Mapping[str, Any], knob: str) -> dict[str, str]:
         for each in records(status.get("knobs"))
         if each.get("knob") == knob
     }
-
-
-def _shared_level(target: object) -> str:
-    """Return the path of a target: kind, hierarchy, id, path."""
-    return text(target[-1], _PATH) if isinstance(target, list) and target else ""
-
-
-def _quota(value: str | None) -> float | None:
-    try:
-        return None if value is None else parse_quota(KnobValue(value)).cpus
-    except ValueError:
-        return None

@@ -34,6 +34,7 @@ from controller.core.model import (
 )
 from controller.core.units import format_cpus
 from controller.demo.simulated_node import Plant, SimulatedNode
+from controller.page.summary import quota_cpus
 from controller.page.view import Tracker
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.pages import make_pages
@@ -209,7 +210,7 @@ def test_pages_metrics_and_top_say_the_same(tmp_path: Path) -> None:
 
 
 def check_pages(published: PublishedState, record: InForce) -> None:
-    status = json.loads(make_pages(published, None, healthy_ns=1, unsupported="")["/statusz"]()[2])
+    status = json.loads(make_pages(published, None, healthy_ns=1, details=True)["/statusz"]()[2])
     view = Tracker().update(status)
     limited = {each.workload.name: each for each in record.limited}
     for row in view.workloads:
@@ -217,6 +218,7 @@ def check_pages(published: PublishedState, record: InForce) -> None:
         assert row.allowance == ("no quota" if wanted is None else format_cpus(wanted))
     assert ("may use" in view.head) is (record.cpus is not None)
     assert record.cpus is None or f"may use {format_cpus(record.cpus)}" in view.head
+    assert quota_cpus(status) == record.cpus
     (channel,) = (each for each in view.channels if each.channel == "cpu")
     assert bool(channel.knobs) is bool(record.of_channel(Channel.CPU))
     for told in status["in_force"]["limited"]:

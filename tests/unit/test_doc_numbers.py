@@ -93,7 +93,6 @@ STATED = (
     (rf"MiB, written every {N} minutes", seconds("agent.learned._EVERY_NS") / 60),
     (rf"no tick for {N} minutes", rule("SweetpointLoopStalled", r"\[(\d+)m\]")),
     (rf"More than {N} % of ticks", 100 * rule("SweetpointLoopOverrun", r"> ([\d.]+)")),
-    (rf"API server for {N} minutes", rule("SweetpointStalePodCache", r"> (\d+)") / 60),
     (
         rf"knob in the label `knob` for {N} minutes",
         rule("SweetpointActuatorWriteFailing", r"\[(\d+)m"),

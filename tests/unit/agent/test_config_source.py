@@ -52,9 +52,9 @@ def run_until_it_dies(folder: Path) -> None:
     [
         ("config.yaml", "mode: enforced\n", "must be 'observe' or 'enforce'"),
         ("config.yaml", "{[", "not YAML"),
-        ("config.yaml", None, "No such file"),
+        ("config.yaml", None, "no such file"),
         ("mine.yaml", "name: mine\n", "indicators: is missing"),
-        ("mine.yaml", None, "No such file"),
+        ("mine.yaml", None, "no such file"),
     ],
 )
 def test_after_a_crash_it_goes_on_with_what_was_in_force(

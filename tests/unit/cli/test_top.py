@@ -269,7 +269,6 @@ def test_numbers_are_whole_whatever_the_width_of_the_terminal(width: int, detail
 
 def paused(*entries: tuple[str, str]) -> dict[str, Any]:
     first = page(published())
-    first["plan"]["quota_granted_cpus"] = 0.0
     other = {**first["workloads"][-1], "name": "other", "cgroup": ["cpu", 9], "path": "/other"}
     first["workloads"].append(other)
     first["pauses"] = [{"scope": scope, "name": name} for scope, name in entries]
@@ -279,7 +278,7 @@ def paused(*entries: tuple[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entries", "head", "rows"),
     [
-        ((), "best-effort may use 0.00cpu", {"job": "0.50cpu, idle", "other": "no quota"}),
+        ((), "best-effort may use 0.50cpu", {"job": "0.50cpu, idle", "other": "no quota"}),
         ((("everything", ""),), "best-effort is paused", {"job": "paused", "other": "paused"}),
         (
             (("workload", "job"), ("workload", "other")),
@@ -288,7 +287,7 @@ def paused(*entries: tuple[str, str]) -> dict[str, Any]:
         ),
         (
             (("workload", "job"), ("service", "web")),
-            "best-effort may use 0.00cpu (1 of 2 workloads paused)",
+            "best-effort may use 0.50cpu (1 of 2 workloads paused)",
             {"job": "paused", "other": "no quota"},
         ),
     ],

@@ -9,8 +9,9 @@ import pytest
 from controller.page.summary import badge, first_sentence, health, knobs_sentence
 
 JOB = {"name": "job", "path": "/batch/job", "qos": "best-effort", "limit_cpus": None}
-SQUEEZED = {"path": "/batch/job", "knob": "cpu.quota", "applied": "5000 100000 0"}
-FREE = {"path": "/batch/job", "knob": "cpu.quota", "applied": "max 100000 0"}
+LIMITED = {"name": "job", "cpus": 0.05, "channel": "cpu"}
+SQUEEZED = {"cpus": 0.05, "limited": [LIMITED]}
+FREE: dict[str, Any] = {"cpus": None, "limited": []}
 
 
 def loop(service: str, ratio: float | None, status: str = "fresh") -> dict[str, Any]:
@@ -26,13 +27,14 @@ def sentence(
     loops: list[dict[str, Any]],
     causes: tuple[dict[str, Any], ...] = (),
     *,
-    knobs: tuple[dict[str, Any], ...] = (FREE,),
+    in_force: dict[str, Any] = FREE,
+    knobs: tuple[dict[str, Any], ...] = (),
     workloads: tuple[dict[str, Any], ...] = (JOB,),
     **fields: Any,
 ) -> str:
-    plan = {"loops": loops, "causes": list(causes), "quota_granted_cpus": 0.05}
+    plan = {"loops": loops, "causes": list(causes), "quota_granted_cpus": 0.07}
     status = {
-        **{"ready": True, "mode": "enforce", "plan": plan},
+        **{"ready": True, "mode": "enforce", "plan": plan, "in_force": in_force},
         **{"knobs": list(knobs), "workloads": list(workloads), **fields},
     }
     return first_sentence(status, 2).replace("\N{NO-BREAK SPACE}", " ")
@@ -40,11 +42,9 @@ def sentence(
 
 def test_who_is_above_what_is_limited_and_what_that_caused() -> None:
     loops = [loop("web", 0.7), loop("web", 12.8)]
-    held = {"mode": "enforce", "plan": {"quota_granted_cpus": 0.05}, "workloads": [JOB]}
-    assert knobs_sentence({**held, "knobs": [SQUEEZED]}, 2) == (
-        "Batch work is limited to 0.05 of 2\N{NO-BREAK SPACE}CPUs."
-    )
-    assert sentence(loops, (cause("web", 0.11),), knobs=(SQUEEZED,)) == (
+    held = {"mode": "enforce", "workloads": [JOB], "in_force": SQUEEZED}
+    assert knobs_sentence(held, 2) == ("Batch work is limited to 0.05 of 2\N{NO-BREAK SPACE}CPUs.")
+    assert sentence(loops, (cause("web", 0.11),), in_force=SQUEEZED) == (
         "1 of 1 services is above its sweet point (web, 12.8 times); "
         "batch work is limited to 0.05 of 2 CPUs; best-effort caused 11 % of it."
     )
@@ -79,34 +79,21 @@ def test_without_services_or_batch_work() -> None:
 
 def test_observing_limits_nothing() -> None:
     assert "not limited, because the agent only observes" in sentence(
-        [loop("web", 0.5)], mode="observe", knobs=(SQUEEZED,)
+        [loop("web", 0.5)], mode="observe", in_force=SQUEEZED
     )
 
 
 def test_yielding_is_not_a_limit() -> None:
     # sched-idle lies on the cgroup above the job.
     idle = {"path": "/batch", "knob": "cpu.idle", "applied": "1"}
-    assert "has no quota, and yields to services (sched-idle)" in sentence([], knobs=(FREE, idle))
+    assert "has no quota, and yields to services (sched-idle)" in sentence([], knobs=(idle,))
     other = {"path": "/bat", "knob": "cpu.idle", "applied": "1"}
-    assert "batch work is not limited" in sentence([], knobs=(FREE, other))
-
-
-def test_quotas_add_up_and_a_shared_one_counts_once() -> None:
-    shared = ["cgroup", "cpu", 7, "/batch"]
-    jobs = tuple({**JOB, "path": f"/batch/{n}", "quota_at": shared} for n in "ab")
-    own = tuple(
-        {"path": f"/batch/{n}", "knob": "cpu.quota", "applied": "max 100000 0"} for n in "ab"
-    )
-    parent = {"path": "/batch", "knob": "cpu.quota", "applied": "50000 100000 0"}
-    assert "limited to 0.50 of 2 CPUs" in sentence([], knobs=(*own, parent), workloads=jobs)
-    two = tuple({**each, "applied": "20000 100000 0"} for each in own)
-    separate = tuple({**job, "quota_at": None} for job in jobs)
-    assert "limited to 0.40 of 2 CPUs" in sentence([], knobs=two, workloads=separate)
+    assert "batch work is not limited" in sentence([], knobs=(other,))
 
 
 def test_the_own_limit_of_a_pod_is_not_ours() -> None:
-    pod = {**JOB, "limit_cpus": 0.05}
-    assert "batch work is not limited" in sentence([], knobs=(SQUEEZED,), workloads=(pod,))
+    own = {"cpus": 0.05, "limited": [{**LIMITED, "channel": None}]}
+    assert "batch work is not limited" in sentence([], in_force=own)
 
 
 def test_the_mode_is_a_badge() -> None:
