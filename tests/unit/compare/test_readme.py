@@ -4,6 +4,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+import re
 
 import pytest
 
@@ -24,19 +25,31 @@ BLOCKS = [
 ]
 
 
-def test_ours_is_last_and_the_mode_that_only_observes_is_left_out() -> None:
+def test_the_table_has_the_default_of_a_cluster_and_ours_but_not_the_mode_that_observes() -> None:
     _, _, *rows, _, limited, _ = table(BLOCKS)
-    assert len(rows) == 2
-    assert [row.split(" | ")[0] for row in rows] == ["| none", f"| {OURS}"]
-    assert rows[1].startswith(f"| {OURS} | 0.8 [0.8, 0.8] | +0.0 [")
+    assert [row.split(" | ")[0] for row in rows] == [
+        "| CPUs shared: none",
+        f"| CPUs shared: {OURS}",
+    ]
+    assert rows[1].startswith(f"| CPUs shared: {OURS} | 0.8 [0.8, 0.8] | +0.0 [")
     assert limited.startswith("sweetpoint limited the CPUs of the job in 1 of 2 blocks")
+
+
+def test_readme_has_at_most_four_rows() -> None:
+    shown = re.findall(r"^\| (?:CPUs|link) shared: .*", README.read_text(), re.MULTILINE)
+    assert [row.split(" | ")[0] for row in shown] == [
+        "| CPUs shared: none",
+        "| CPUs shared: katalyst",
+        f"| CPUs shared: {OURS}",
+        f"| link shared: {OURS}",
+    ]
 
 
 def test_the_table_in_readme_is_replaced_and_nothing_else() -> None:
     text = README.read_text()
     once = insert(text, iter(["| a table |"]))
     assert "\n| a table |\n" in once
-    assert "relative to `cpu.idle`" not in once
+    assert "CPUs shared: none" not in once
     assert insert(once, iter(["| b |", "| c |"])).replace("| b |\n| c |", "| a table |") == once
 
 
