@@ -93,6 +93,7 @@ STATED = (
     (rf"MiB, written every {N} minutes", seconds("agent.learned._EVERY_NS") / 60),
     (rf"no tick for {N} minutes", rule("SweetpointLoopStalled", r"\[(\d+)m\]")),
     (rf"More than {N} % of ticks", 100 * rule("SweetpointLoopOverrun", r"> ([\d.]+)")),
+    (rf"run on the node for {N} minutes and", rule("SweetpointUnlistedPods", r"for: (\d+)m")),
     (
         rf"knob in the label `knob` for {N} minutes",
         rule("SweetpointActuatorWriteFailing", r"\[(\d+)m"),

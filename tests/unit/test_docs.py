@@ -94,7 +94,8 @@ def test_commands_are_found_in_documents() -> None:
 def prose() -> Iterator[str]:
     """Yield docstrings and comments of the Python sources, and the documents."""
     for name in DOCUMENTS:
-        yield (ROOT / name).read_text()
+        # Code has names like the scenario `who-wait`, which are about no person.
+        yield re.sub(r"`[^`]*`", "", (ROOT / name).read_text())
     for package in ("controller", "actuators"):
         for path in (ROOT / package).rglob("*.py"):
             for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
