@@ -40,7 +40,7 @@ def _pods(state: ClusterState) -> Iterator[SourceProblem]:
     elif not state.synced:
         text = (
             f"the API server has not sent the list of pods yet ({state.problem or 'no answer'}): "
-            "no pod is limited; docs/KUBERNETES.md says what to check for each cause"
+            "no pod is limited; docs/KUBERNETES_CONCEPTS.md says what to check for each cause"
         )
         yield SourceProblem(Source.PODS, SourceState.UNSEEN, text)
     elif not state.matched and (state.unlisted or state.running):
