@@ -13,12 +13,18 @@ import pytest
 
 from controller.cli.main import parser
 from tests.support import shell
+from tools.prose import documents, long_sentences, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
 _PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_0-9.]*)`")
 _TOPS = ("actuators", "bpf", "controller", "deploy", "docs", "profiles", "tests", "tools")
 _PERSONS = re.compile(r"\b(?:who|whoever|nobody|somebody|told)\b", re.IGNORECASE)
+# Of the sentences of a page.
+_MOST_LONG, _LONG_WORDS = 0.05, 30
+# Two are generated, from keys and from a comparison. CONTROL.md is formulas and their conditions.
+_LONG_ALLOWED = ("docs/REFERENCE.md", "docs/BENCHMARKS.md", "docs/CONTROL.md")
+_UNCLEAR = ("from on", ", else", "beside", "ceded", "latched", "in vain")
 # Per 1,000 words, in docstrings, comments and documents.
 _MOST_PERSONS = 0.3
 
@@ -110,3 +116,11 @@ def test_prose_is_about_components() -> None:
         words += len(re.findall(r"[A-Za-z']+", text))
         persons += len(_PERSONS.findall(text))
     assert persons / words * 1000 <= _MOST_PERSONS
+
+
+@pytest.mark.parametrize("name", sorted(set(documents()) - set(_LONG_ALLOWED)))
+def test_pages_are_written_in_short_sentences(name: str) -> None:
+    text = documents()[name].read_text()
+    counts = measure(text)
+    assert counts.share(counts.over_30) <= _MOST_LONG, long_sentences(text, _LONG_WORDS)
+    assert {phrase: counts.found[phrase] for phrase in _UNCLEAR} == dict.fromkeys(_UNCLEAR, 0)
