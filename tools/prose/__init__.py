@@ -96,10 +96,10 @@ def _blocks(text: str, cells: int) -> Iterator[str]:
             is_indented_code = line.startswith("    ") and not block
         is_prose = not (in_fence or is_indented_code or _ends_a_block(line))
         if block and (not is_prose or _ITEM.match(line)):
-            yield " ".join(block)
+            yield _plain(" ".join(block))
             block = []
         if is_prose:
-            block.append(_plain(_ITEM.sub("", line)).strip())
+            block.append(_ITEM.sub("", line).strip())
         elif _TABLE.match(line) and not in_fence:
             row = (_plain(each).strip() for each in line.strip().strip("|").split(" | "))
             yield from (each for each in row if _length(each) >= cells)
@@ -111,7 +111,7 @@ def _ends_a_block(line: str) -> bool:
     )
 
 
-def _plain(line: str) -> str:
-    """Return *line* with each piece of code as one word, and links as their texts."""
-    line = re.sub(r"`[^`]*`", "code", line)
-    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", line)
+def _plain(text: str) -> str:
+    """Return *text* with each piece of code as one word, and links as their texts."""
+    text = re.sub(r"`[^`]*`", "code", text)
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)

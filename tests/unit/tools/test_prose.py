@@ -9,8 +9,9 @@ from tools.prose import PATTERNS, long_sentences, measure, sentences
 PAGE = """\
 # A heading of many words is not a sentence
 
-One sentence with `a piece of code` and [a link of words](page.md#part). A second one
-over two lines!
+One sentence with `a piece of code` and [a link of
+words](page.md#beside). A second one over `two
+lines`!
 
 ```sh
 this is code. It is not a sentence.
@@ -28,7 +29,7 @@ this is code. It is not a sentence.
 def test_paragraphs_items_and_long_cells_have_sentences() -> None:
     assert list(sentences(PAGE)) == [
         "One sentence with code and a link of words.",
-        "A second one over two lines!",
+        "A second one over code!",
         "An item: 0.5 s is one word.",
         "Its second sentence.",
         "A second item",
