@@ -53,7 +53,7 @@ class Prose:
 
 def documents() -> dict[str, Path]:
     """Return the documents of the repository by name."""
-    names = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+    names = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/chart/README.md"]
     names += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
     return {name: ROOT / name for name in names}
 
