@@ -64,6 +64,11 @@ def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
         agent.ready()
         running.start()
         squeezed(agent)
+        # What is in force is told in the tick after the write, as it was read back.
+        eventually(
+            "the decision",
+            lambda: any("best-effort quota" in d["text"] for d in agent.status()["decisions"]),
+        )
         loop = agent.status()["plan"]["loops"][0]
         assert (loop["service"], loop["indicator"]) == ("web", "runq_p99")
         metrics = agent.get("/metrics")
