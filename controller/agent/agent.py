@@ -268,7 +268,7 @@ class Agent:
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
         in_force = self._planner.settle(self._outcomes)
-        self._node.dispatch(snapshot, plan, self._planner.past_evictions)
+        self._node.dispatch(snapshot, plan, in_force, self._planner.past_evictions)
         self._published.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)

@@ -29,6 +29,7 @@ from controller.agent.workload_scanner import WorkloadScanner
 from controller.config.load import Config
 from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
+from controller.core.in_force import InForce
 from controller.core.model import (
     Knob,
     KnobReading,
@@ -390,8 +391,10 @@ class Node:
         """The evictions so far, those of earlier runs included: input of a new planner."""
         return self._evictions.history
 
-    def dispatch(self, snapshot: Snapshot, plan: Plan, history: EvictionHistory) -> None:
-        """Start the eviction of *plan*, if any, and pass *plan* on to the cluster.
+    def dispatch(
+        self, snapshot: Snapshot, plan: Plan, in_force: InForce, history: EvictionHistory
+    ) -> None:
+        """Start the eviction of *plan*, if any, and pass *plan* and *in_force* on to the cluster.
 
         In observe mode too, where evictions are only reported.
 
@@ -403,7 +406,7 @@ class Node:
         )
         if self.cluster is not None:
             mode = Mode.ENFORCE if self.enforcing else Mode.OBSERVE
-            self.cluster.update(snapshot, plan, self.workloads, mode)
+            self.cluster.update(snapshot, plan, in_force, self.workloads, mode)
 
     def restore(self) -> RestoreReport:
         """Restore every knob and forget its reading, log the results and return them."""

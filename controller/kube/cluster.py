@@ -17,6 +17,7 @@ from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfi
 from controller.config.workload_rules import DEFAULT_PROFILE
 from controller.core.control.explain import describe_pause
 from controller.core.decision import Plan
+from controller.core.in_force import InForce
 from controller.core.model import Knob, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Profile, Settings
 from controller.host.facts import CgroupLayout
@@ -181,11 +182,16 @@ class Cluster:
         return frozenset(ceded)
 
     def update(
-        self, snapshot: Snapshot, plan: Plan, workloads: tuple[Workload, ...], mode: Mode
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        in_force: InForce,
+        workloads: tuple[Workload, ...],
+        mode: Mode,
     ) -> None:
-        """Update Events and capacity with *plan*, which was made from *snapshot*."""
+        """Update Events and capacity with *plan*, made from *snapshot*, and what is in force."""
         self._report_pause(snapshot.pause)
-        self._squeezes.update(plan, mode)
+        self._squeezes.update(plan, in_force, mode)
         pods = self._pods.pods.values()
         enforcing = mode is Mode.ENFORCE and not plan.released
         self._capacity.update(snapshot, plan, workloads, pods, enforcing=enforcing)

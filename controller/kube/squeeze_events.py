@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from controller.core.control.explain import describe_loop, selected
 from controller.core.control.suffering import depth
-from controller.core.decision import ChannelState, Demand, LoopReport, Plan
+from controller.core.decision import Demand, LoopReport, Plan
+from controller.core.in_force import InForce
 from controller.core.model import CgroupId, Channel, Mode
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.kube.events import Events, Regarding
@@ -16,9 +17,9 @@ from controller.workloads.pods.pod import Pod
 
 __all__ = ("SqueezeEvents",)
 
-# Demands below this value have no noticeable effect on a knob.
+# A squeeze begins with a demand of this at least: below, a knob has no noticeable effect.
 _NOTICEABLE = 0.05
-# A squeeze ends after this time without demand; released knobs return step by step.
+# It ends after this time without a knob in force.
 _OVER_NS = 30 * NS_PER_SEC
 
 
@@ -33,7 +34,7 @@ class _Squeeze:
 
 
 class SqueezeEvents:
-    """Emits Events from the demands of the channels; for the control thread.
+    """Emits Events from the record of what is in force; for the control thread.
 
     :param pod_of: returns the pod of a cgroup, ``None`` if it is not the cgroup of a known pod.
     """
@@ -45,8 +46,8 @@ class SqueezeEvents:
         # Keyed by service too: if two services suffer alternately, there is one squeeze for each.
         self._squeezes: dict[tuple[Channel, str], _Squeeze] = {}
 
-    def update(self, plan: Plan, mode: Mode) -> None:
-        """Update with the demands of *plan*, and emit Events."""
+    def update(self, plan: Plan, in_force: InForce, mode: Mode) -> None:
+        """Update with what is in force after *plan*, and emit Events."""
         for (channel, service), squeeze in [*self._squeezes.items()]:
             if plan.time_ns - squeeze.last_ns >= _OVER_NS:
                 del self._squeezes[channel, service]
@@ -57,19 +58,21 @@ class SqueezeEvents:
                     f"deviation up to {squeeze.peak_deviation:.2f})"
                 )
                 self._emit(service, plan, Reason.RELEASED, note)
-        for demand in plan.demands:
-            if demand.state is ChannelState.SQUEEZE and demand.applied >= _NOTICEABLE:
-                self._update_service(demand, plan, mode)
+        demands = {demand.channel: demand for demand in plan.demands}
+        held = {(each.channel, each.service): None for each in in_force.knobs if each.limits}
+        for asked_by, served in held:
+            if asked_by in demands and served is not None:
+                self._update_service(demands[asked_by], served, plan, mode)
 
-    def _update_service(self, demand: Demand, plan: Plan, mode: Mode) -> None:
-        if demand.service is None:
-            return
-        loop = selected(plan, demand)
-        squeeze = self._squeezes.get((demand.channel, demand.service))
+    def _update_service(self, demand: Demand, service: str, plan: Plan, mode: Mode) -> None:
+        loop = selected(plan, demand) if demand.service == service else None
+        squeeze = self._squeezes.get((demand.channel, service))
         if squeeze is None:
+            if demand.applied < _NOTICEABLE:
+                return
             squeeze = _Squeeze(plan.time_ns, plan.time_ns, 0.0, 0.0)
-            self._squeezes[demand.channel, demand.service] = squeeze
-            self._emit(demand.service, plan, Reason.SQUEEZED, _explain(demand, loop, mode))
+            self._squeezes[demand.channel, service] = squeeze
+            self._emit(service, plan, Reason.SQUEEZED, _explain(demand, service, loop, mode))
         deviation = (depth(loop) if loop else None) or 0.0
         squeeze.last_ns = plan.time_ns
         squeeze.peak_demand = max(squeeze.peak_demand, demand.applied)
@@ -88,7 +91,7 @@ class SqueezeEvents:
         return Regarding("Node", "", self._node, self._node)
 
 
-def _explain(demand: Demand, loop: LoopReport | None, mode: Mode) -> str:
+def _explain(demand: Demand, service: str, loop: LoopReport | None, mode: Mode) -> str:
     verb = "is squeezed" if mode is Mode.ENFORCE else "would be squeezed (the agent only observes)"
-    cause = demand.service if loop is None else describe_loop(loop)
+    cause = service if loop is None else describe_loop(loop)
     return f"{demand.channel}: best-effort work {verb} because {cause}; demand {demand.applied:.0%}"
