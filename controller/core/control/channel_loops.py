@@ -118,6 +118,11 @@ class ChannelLoops:
         return max(found)
 
     @property
+    def is_ruled_out(self) -> bool:
+        """Whether a service suffers, and for another cause than best-effort work."""
+        return self.demand.state in (ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE)
+
+    @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The results of the trials that ended in this tick."""
         found = (each.verdict for each in self._services.values())

@@ -59,7 +59,8 @@ class ProportionalAllocator:
     """Grants amounts of one resource to best-effort workloads, from a demand.
 
     It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
-    releases after a hold-off time without demand, in which no amount falls.
+    releases after a hold-off time without demand, in which no amount falls. Of ``innocent`` work,
+    which a service does not suffer from, each amount is at least what the workload wants then.
 
     ``grants`` is the amount of each workload that is limited now; empty if none is. ``common`` is
     that of each parent cgroup that is limited as well, because its workloads are too many.
@@ -85,6 +86,7 @@ class ProportionalAllocator:
         "floor",
         "floor_each",
         "grants",
+        "innocent",
         "low_floors",
         "steady",
         "total",
@@ -109,7 +111,7 @@ class ProportionalAllocator:
         self.total: float | None = None
         self.floor = 0.0
         self.floor_each = least
-        self.low_floors = self.steady = False
+        self.low_floors = self.steady = self.innocent = False
 
     def set_least(self, least: float, low_floors: bool) -> None:
         """Set the least amount that can be granted, and whether floors are low."""
@@ -266,7 +268,9 @@ class ProportionalAllocator:
     def _keep(self, grants: Mapping[CgroupId, float], common: Mapping[CgroupId, float]) -> None:
         """Limit nothing more than by *grants* and *common*: the ceiling follows other loads."""
         self.grants = _at_least(self.grants, grants)
-        self.common = _at_least(self.common, common)
+        self.common = {} if self.innocent else _at_least(self.common, common)
+        if self.innocent:
+            self.grants = _at_least(self.grants, self.wants)
         self.amounts = self.grants | self.common
 
     def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:

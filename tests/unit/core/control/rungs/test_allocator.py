@@ -121,6 +121,17 @@ def test_without_demand_no_grant_follows_the_ceiling_down() -> None:
     assert stepper.step(0.1, {HOG: 1.0})[HOG] < first[HOG]
 
 
+def test_innocent_work_gets_back_at_once_what_it_wants() -> None:
+    stepper = Stepper()
+    floor = stepper.step(1.0, {HOG: 0.8})
+    assert floor == {HOG: pytest.approx(FLOOR)}
+    stepper.others = 1.85  # the ceiling is 50 mcpu
+    stepper.rung.innocent = True
+    assert stepper.step(0.0, {HOG: FLOOR})[HOG] == pytest.approx(0.8)
+    stepper.rung.innocent = False
+    assert stepper.step(0.5, {HOG: 0.8})[HOG] < 0.1
+
+
 def test_floors_never_take_up_all_of_a_squeeze() -> None:
     """The floors of 100 workloads, 50 mcpu each, add up to five CPUs of the two there are."""
     rung = ProportionalAllocator(2.0, 0.01)
