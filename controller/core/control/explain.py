@@ -158,7 +158,10 @@ class DecisionLog:
         text = _compare(loop) if loop else "no service suffers"
         share = context.usage.share(channel.channel, context.tracker, context.workload_index)
         if share is not None:
-            text += f", best-effort has {share:.0%} of the {_RESOURCES[channel.channel]}"
+            resource = _RESOURCES[channel.channel]
+            if not context.usage.is_measured(channel.channel):
+                resource = f"CPU time ({resource} is not measured here)"
+            text += f", best-effort has {share:.0%} of the {resource}"
         settings = [
             f"{report.setting} (was {old.setting})" if old else report.setting
             for old, report in changed

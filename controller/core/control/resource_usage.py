@@ -176,6 +176,10 @@ class ResourceUsage:
         trackers = self._trackers[channel]
         return next((each for each in trackers if each.wanted is not None), trackers[0])
 
+    def is_measured(self, channel: Channel) -> bool:
+        """Return whether ``share`` rests on the resource, and not on CPU time in its place."""
+        return channel is not Channel.CACHE or self.of(channel).share is not None
+
     def share(
         self, channel: Channel, tracker: IndicatorTracker, workload_index: WorkloadIndex
     ) -> float | None:

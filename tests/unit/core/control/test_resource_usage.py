@@ -102,3 +102,14 @@ def test_without_counters_of_the_cache_all_cpu_time_counts_also_that_outside_wor
         tracker.update(snapshot, INDEX, dt_ns, oldest_ns=SECOND_NS, longest_gap_ns=SECOND_NS)
     share = ResourceUsage().share(Channel.CACHE, tracker, INDEX)
     assert share == pytest.approx(0.05 / 2.0, rel=0.01)
+
+
+def test_whether_the_cache_is_measured_or_cpu_time_stands_for_it() -> None:
+    usage = ResourceUsage()
+    assert usage.is_measured(Channel.MEMORY)
+    for second in range(3):
+        assert not usage.is_measured(Channel.CACHE) or second == 2
+        samples = tuple(WorkloadSample(each, llc_misses=second * 1000) for each in (WEB, BATCH))
+        snapshot = Snapshot(time_ns=second * SECOND_NS, age_ns=0, workloads=samples)
+        usage.update(snapshot, INDEX, {Channel.CACHE: False})
+    assert usage.is_measured(Channel.CACHE)
