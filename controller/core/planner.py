@@ -253,7 +253,10 @@ class Planner:
             off=tuple(each for loops in active for each in loops.off),
             verdicts=(
                 *pauses,
-                *self._decision_log.update(cpu, ladders, context, in_force, actions, found),
+                *self._decision_log.update(
+                    *(cpu, ladders, context, in_force, actions, found),
+                    executed=self._settings.mode is Mode.ENFORCE,
+                ),
                 *(verdict for loops in active for verdict in loops.verdicts),
                 *(verdict for each in self._channels.ladders for verdict in each.verdicts),
                 *self._actions.verdicts,

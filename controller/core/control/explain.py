@@ -72,11 +72,12 @@ class DecisionLog:
     rung is no change, see ``_SAME_TOTAL`` and ``_SAME_PART``.
     """
 
-    __slots__ = ("_cpu", "_ladders", "_states")
+    __slots__ = ("_cpu", "_ladders", "_states", "_would")
 
     def __init__(self) -> None:
         self._cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
         self._ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = {}
+        self._would = ""
         # As of the last tick.
         self._states: dict[Channel, ChannelState] = {}
 
@@ -88,11 +89,15 @@ class DecisionLog:
         in_force: InForce,
         actions: Sequence[Action],
         causes: Sequence[Cause],
+        *,
+        executed: bool,
     ) -> tuple[Verdict, ...]:
         """Return the verdicts of this tick; in most ticks there are none.
 
-        *in_force* is the record before the *actions* of this tick, *causes* are its causes.
+        *in_force* is the record before the *actions* of this tick, *causes* are its causes. Not
+        *executed*: nothing is written, and the lines say so.
         """
+        self._would = "" if executed else "if the agent enforced: "
         cache = next((each for each in ladders if each.channel is Channel.CACHE), None)
         loop = cpu.loops.selected or (cache.loops.selected if cache else None)
         moved = {each.knob for each in actions}
@@ -129,7 +134,7 @@ class DecisionLog:
         if caused is not None:
             text += f", best-effort caused {caused:.0%} of its wait"
             text += _other_culprit(demand, causes)
-        text += f"; {_with_reason(demand.state, _quota(before, in_force))}"
+        text += f"; {self._would}{_with_reason(demand.state, _quota(before, in_force))}"
         if total is not None:
             culprits = channel.blame_for(demand.service or "", context.tracker.blame)
             text += _largest_cut(in_force, culprits)
@@ -168,7 +173,7 @@ class DecisionLog:
         ]
         settings += [f"{knob} is not in force any more" for knob in lost]
         what = ", ".join(settings) or _unchanged(channel, reports, in_force)
-        text += f"; {_with_reason(demand.state, what)}"
+        text += f"; {self._would}{_with_reason(demand.state, what)}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 
