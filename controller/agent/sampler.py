@@ -122,7 +122,8 @@ class Sampler:
         self._netns.set_workloads(workloads)
         self._set_moves_workloads()
         if self.sched is not None:
-            self._find_outside(self.sched, time.monotonic_ns())  # before a workload in them
+            # Before a workload in them; how many get a slot depends on the workloads.
+            self._find_outside(self.sched, time.monotonic_ns(), anew=True)
             self._assign(self.sched, diff_workloads(before, workloads))
         self._set_net_workloads()
 
@@ -181,14 +182,14 @@ class Sampler:
             outside=self._outside,
         )
 
-    def _find_outside(self, probe: SchedProbe, now_ns: int) -> None:
-        """Measure the cgroups outside all workloads, as culprits."""
+    def _find_outside(self, probe: SchedProbe, now_ns: int, *, anew: bool = False) -> None:
+        """Measure the cgroups outside all workloads, as culprits; *anew*: also if all are known."""
         self._outside_due_ns = now_ns + _OUTSIDE_NS
         self._outside_changes = self.cgroup_changes
         found = self._finder.find((*self._workloads, *self._not_yet))
-        if found != self._outside:
+        if anew or found != self._outside:
             self._outside = found
-            probe.set_outside((each.cgroup for each in found), now_ns=now_ns)
+            probe.set_outside((each.cgroup for each in found), len(self._workloads), now_ns=now_ns)
 
     def _traffic(self, now_ns: int) -> tuple[Mapping[CgroupId, Traffic], Collection[CgroupId]]:
         """Return the traffic by cgroup, and the cgroups whose traffic changed.

@@ -9,6 +9,7 @@ since the workload was assigned. Reading needs no system call.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+import itertools
 import time
 
 import numpy as np
@@ -213,19 +214,18 @@ class SchedProbe:
         member = self._reserve(cgroup, latency=latency, now_ns=now_ns)
         return member is not None and (not latency or member.record is not None)
 
-    def set_outside(self, cgroups: Iterable[CgroupId], *, now_ns: int) -> None:
+    def set_outside(self, cgroups: Iterable[CgroupId], workloads: int, *, now_ns: int) -> None:
         """Count the blame of exactly *cgroups*, which hold no workload and are in none.
 
-        Their CPU time stays a part of ``system_oncpu_ns``. Where workloads need the slots, some of
-        them get none and are counted with the system.
+        Their CPU time stays a part of ``system_oncpu_ns``. The last of them get no slot, and are
+        counted with the system, where *workloads* may need it: so many there are.
         """
-        wanted = dict.fromkeys(cgroups)
+        most = max(0, MAX_SLOTS - _FREE_SLOTS - workloads)
+        wanted = dict.fromkeys(itertools.islice(cgroups, most))
         for member in self._slots.view.members:
             if member.outside and member.cgroup not in wanted:
                 self.release(member.cgroup, now_ns=now_ns)
         for cgroup in wanted:
-            if self.free_slots <= _FREE_SLOTS:
-                break
             if cgroup not in self._unknown and self._slots.get(cgroup) is None:
                 self._reserve(cgroup, latency=False, now_ns=now_ns, outside=True)
 

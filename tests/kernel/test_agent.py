@@ -250,7 +250,7 @@ def test_a_taken_port_does_not_keep_the_agent_from_protecting(site: Site) -> Non
 def test_what_the_host_refuses_is_no_wrong_configuration(site: Site) -> None:
     with AgentRun(site, "--no-guardian", "--record", str(site.home / "no/where")) as agent:
         assert agent.wait() == 1
-    assert "No such file or directory" in agent.output
+    assert "there is no such file or directory" in agent.output
 
 
 @pytest.mark.thorough

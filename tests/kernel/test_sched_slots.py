@@ -83,7 +83,7 @@ def test_a_cgroup_outside_all_workloads_is_named_as_a_culprit(
     probe: SchedProbe, groups: Groups
 ) -> None:
     web, backup = groups.make("web", latency=True), groups.make("backup")
-    probe.set_outside([groups.id(backup)], now_ns=time.monotonic_ns())
+    probe.set_outside([groups.id(backup)], 2, now_ns=time.monotonic_ns())
     before = probe.poll()
     with loads([Load(web, "bursts", CPU), Load(backup, "hog", CPU)]) as running:
         running.work_until(
@@ -95,11 +95,11 @@ def test_a_cgroup_outside_all_workloads_is_named_as_a_culprit(
     assert groups.id(backup) not in {each.cgroup for each in found.workloads}
     assert ran_ns > 0
     assert found.system_oncpu_ns > before.system_oncpu_ns
-    probe.set_outside([], now_ns=time.monotonic_ns())
+    probe.set_outside([], 2, now_ns=time.monotonic_ns())
     assert probe.poll().system_oncpu_ns >= found.system_oncpu_ns
     assert not any(each.culprit == groups.id(backup) for each in probe.poll().blame)
     # As a workload it begins at zero.
-    probe.set_outside([groups.id(backup)], now_ns=time.monotonic_ns())
+    probe.set_outside([groups.id(backup)], 2, now_ns=time.monotonic_ns())
     assert probe.assign(groups.id(backup), latency=False, now_ns=time.monotonic_ns())
     assert groups.sample(probe.poll(), backup).oncpu_ns == 0
 

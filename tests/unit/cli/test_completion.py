@@ -4,12 +4,12 @@
 
 import os
 from pathlib import Path
-import shutil
 import subprocess
 
 import pytest
 
 from controller.cli.main import COMMANDS, main
+from tests.support.needs import needs_program
 
 # Calls the function that the script defines, as bash does, and prints the answers.
 COMPLETE = """
@@ -57,7 +57,7 @@ def test_bash_completes_commands_options_and_files(
     assert set(done.stdout.split()) == answers
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+@needs_program("fish")
 def test_fish_completes_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = script("fish", tmp_path, capsys)
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_fish_completes_options(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert done.stdout.startswith("--state-dir\t")
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+@needs_program("zsh")
 def test_zsh_reads_its_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     subprocess.run(["zsh", "-n", script("zsh", tmp_path, capsys)], check=True)
 
