@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import time
 
 from controller.agent.sampler import Sampler
-from controller.core.decision import ChannelState, Plan
+from controller.core.decision import ChannelState, IndicatorStatus, Plan
 from controller.core.model import Channel, QosClass, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
@@ -18,6 +18,7 @@ from controller.kube.state import ClusterState
 __all__ = ("ClockWatch", "SourceProblems", "config_problems", "needs_traffic", "probe_problems")
 
 _FIRST_LINE = 300
+_MOST_NAMED = 3
 
 
 def probe_problems(
@@ -45,6 +46,13 @@ def probe_problems(
         text = (
             f"no new data on {', '.join(sorted(silent))}: safe_state of the configuration holds; "
             "the stale indicators in /statusz name the probe or the service"
+        )
+        yield SourceProblem(Source.PROBES, SourceState.DEGRADED, text)
+    lost = sorted({each.service for each in plan.loops if each.status is IndicatorStatus.LOST})
+    if lost:
+        text = (
+            f"no figure of {', '.join(lost[:_MOST_NAMED])} any more, though it works as before: "
+            "its squeeze is held; check its source, see service_level in /statusz"
         )
         yield SourceProblem(Source.PROBES, SourceState.DEGRADED, text)
 

@@ -12,12 +12,12 @@ from controller.agent.source_problems import (
     needs_traffic,
     probe_problems,
 )
-from controller.core.decision import ChannelState, Plan
+from controller.core.decision import ChannelState, IndicatorStatus, Plan
 from controller.core.model import CgroupId, Channel, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.sources import SourceState
 from tests.support.loops.closed_loop import make_settings
-from tests.support.reports import DEMAND
+from tests.support.reports import DEMAND, LOOP
 
 PLAN = Plan(time_ns=0)
 BOOT_NS = 1000 * NS_PER_SEC
@@ -57,6 +57,14 @@ def test_a_channel_without_data_is_told() -> None:
     plan = replace(PLAN, demands=demands, safe=True)
     assert probes({}, plan=plan) == [(SourceState.DEGRADED, "no new data on cpu, network")]
     assert len(probes({"sched": "off"}, plan=plan)) == 1, "one reason is enough"
+
+
+def test_a_service_that_lost_its_figure_is_told() -> None:
+    lost = replace(LOOP, service="web", status=IndicatorStatus.LOST)
+    plan = replace(PLAN, loops=(lost, replace(LOOP, service="api")))
+    ((state, text),) = probes({}, plan=plan)
+    assert state is SourceState.DEGRADED
+    assert text.startswith("no figure of web any more")
 
 
 def test_traffic_is_needed_for_a_sweet_point_on_the_network_channel() -> None:
