@@ -28,7 +28,7 @@ from controller.core.decision import (
 )
 from controller.core.in_force import InForce
 from controller.core.model import CgroupId, Channel, Knob, Pause
-from controller.core.units import format_bytes, format_cpus, format_duration
+from controller.core.units import NS_PER_SEC, format_bytes, format_cpus, format_duration
 
 __all__ = (
     "DecisionLog",
@@ -45,6 +45,8 @@ _SAME_TOTAL = 0.2
 # A rung whose part is within this of the one that was logged last is at the same setting. The
 # settings of a rung that has few of them are further apart.
 _SAME_PART = 0.05
+# A squeeze moves in each tick; so often its amount is told while its state stays.
+_TELL_NS = 5 * NS_PER_SEC
 
 _RESOURCES = {
     Channel.CACHE: "memory traffic",
@@ -69,15 +71,17 @@ class DecisionLog:
 
     A line says what is in force as it was read back, so a limit is told in the tick after its
     write. A new state of a channel that moves knobs waits for that. A small move of a total or of a
-    rung is no change, see ``_SAME_TOTAL`` and ``_SAME_PART``.
+    rung is no change, see ``_SAME_TOTAL`` and ``_SAME_PART``, and moves are told every 5 s at most.
     """
 
-    __slots__ = ("_cpu", "_ladders", "_states", "_would")
+    __slots__ = ("_cpu", "_ladders", "_states", "_told_ns", "_would")
 
     def __init__(self) -> None:
         self._cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
         self._ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = {}
         self._would = ""
+        # When the last line about each channel was written.
+        self._told_ns: dict[Channel, int] = {}
         # As of the last tick.
         self._states: dict[Channel, ChannelState] = {}
 
@@ -116,6 +120,10 @@ class DecisionLog:
         self._states[demand.channel] = demand.state
         return demand.state is not before and bool(moved)
 
+    def _may_tell(self, channel: Channel, context: TickContext) -> bool:
+        told_ns = self._told_ns.get(channel)
+        return told_ns is None or context.now_ns - told_ns >= _TELL_NS
+
     def _describe_cpu(
         self,
         channel: CpuChannel,
@@ -126,8 +134,10 @@ class DecisionLog:
     ) -> list[Verdict]:
         demand, total = channel.loops.demand, in_force.cpus
         state, before = self._cpu
-        if demand.state is state and not _total_changed(before, total):
+        moved = _total_changed(before, total) and self._may_tell(Channel.CPU, context)
+        if demand.state is state and not moved:
             return []
+        self._told_ns[Channel.CPU] = context.now_ns
         self._cpu = (demand.state, total)
         text = _compare(loop) if loop else "no latency-sensitive service is present"
         caused = context.tracker.blame.share(demand.service or "")
@@ -154,8 +164,10 @@ class DecisionLog:
         held = {each.knob for each in in_force.knobs}
         lost = [knob for knob, report in before.items() if report.part > 0 and knob not in held]
         lost = [knob for knob in lost if knob not in reports]
-        if demand.state is state and not changed and not lost:
+        moved = bool(changed or lost) and self._may_tell(channel.channel, context)
+        if demand.state is state and not moved:
             return []
+        self._told_ns[channel.channel] = context.now_ns
         logged = {**before, **{report.knob: report for _, report in changed}}
         logged = {knob: report for knob, report in logged.items() if knob not in lost}
         self._ladders[channel.channel] = (demand.state, logged)
