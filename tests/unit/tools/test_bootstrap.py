@@ -17,7 +17,7 @@ BCC = Path("/usr/lib/python3/dist-packages/bcc/libbcc.py")
 DEMO_PROGRAMS = ("nginx", "ffmpeg", "stress-ng")
 TEST_PROGRAMS = (
     *("iperf3", "nft", "prometheus", "etcd", "kubectl", "openssl"),
-    *("gcc", "pkg-config", "busybox", "debootstrap", "chromium-headless-shell"),
+    *("gcc", "pkg-config", "busybox", "fish", "zsh", "debootstrap", "chromium-headless-shell"),
 )
 TEST_FILES = (Path("/usr/include/seccomp.h"), Path("/usr/lib/cni/bridge"))
 FOR = pytest.mark.parametrize("step", [(), ("test",)])
