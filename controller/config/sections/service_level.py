@@ -242,7 +242,8 @@ def build_service_level(
             problems.append(document.problem(loc, "no workload belongs to this service"))
         is_time = _UNITS[one.unit] is not None
         if sweet_points.get(service, is_time) != is_time:
-            text = f"does not match the sweet point, which is {'not ' if is_time else ''}a time"
+            text = "does not match the sweet point of its profile, which is "
+            text += "not a time (a time has a unit, such as 20ms)" if is_time else "a time"
             problems.append(document.problem((*loc, "unit"), text))
         source = _source(one)
         if source is not None:

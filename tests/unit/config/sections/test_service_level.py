@@ -152,13 +152,16 @@ indicators:
 """
 
 
+NOT_OF = f"{SHOP}.unit: does not match the sweet point of its profile, which is"
+
+
 @pytest.mark.parametrize(
     ("sweet_point", "unit", "problem"),
     [
         ("20ms", "s", None),
         ("20", "number", None),
-        ("20ms", "number", f"{SHOP}.unit: does not match the sweet point, which is a time"),
-        ("20", "ms", f"{SHOP}.unit: does not match the sweet point, which is not a time"),
+        ("20ms", "number", f"{NOT_OF} a time"),
+        ("20", "ms", f"{NOT_OF} not a time (a time has a unit, such as 20ms)"),
         ("20ms", None, "service_level.services: 'shop' has a sweet point for its own figure"),
     ],
 )
