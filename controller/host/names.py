@@ -12,7 +12,7 @@ import difflib
 import os
 import re
 
-__all__ = ("did_you_mean", "printable", "printable_name", "utf8")
+__all__ = ("did_you_mean", "printable", "printable_name", "similar", "utf8")
 
 _MOST_COMPARED = 253  # of a name, because the comparison takes quadratic time
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -30,12 +30,17 @@ def printable(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     """Return a question with at most *most* of the *known* names like *name*; empty without any."""
+    close = similar(name, known, most)
+    return f"did you mean {', '.join(map(printable, close))}?" if close else ""
+
+
+def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return at most *most* of the *known* names that are like *name*, the most similar first."""
     # The quotient is twice the equal characters by all. At the usual 0.6 "servces" would be like
     # "reserve"; but of a short name one character may always be wrong.
     length = min(max(len(name), 3), _MOST_COMPARED)
     cutoff = min(0.75, (length - 1) / length)
-    close = difflib.get_close_matches(name[:_MOST_COMPARED], sorted(known), n=most, cutoff=cutoff)
-    return f"did you mean {', '.join(map(printable, close))}?" if close else ""
+    return difflib.get_close_matches(name[:_MOST_COMPARED], sorted(known), n=most, cutoff=cutoff)
 
 
 def utf8(text: str) -> bytes:

@@ -9,10 +9,9 @@ have their range in words. All text is escaped here and nowhere else.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-import math
 
 from controller.page.chart import Chart
-from controller.page.quantities import spaced, times
+from controller.page.quantities import position, spaced, times
 from controller.page.style import SCRIPT, SCRIPT_HASH, STYLE, STYLE_HASH
 
 __all__ = (
@@ -34,8 +33,6 @@ __all__ = (
 )
 
 _SHADES = 8
-# The bar is logarithmic. It goes from a tenth of the sweet point, which is its middle, to this.
-_FULL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +270,7 @@ def _cell(cell: Cell) -> str:
 def _bar(ratio: float | None) -> str:
     if ratio is None:
         return ""
-    decades = math.log10(min(max(ratio, 1 / _FULL), _FULL)) / math.log10(_FULL)
-    width = 50 * (1 + decades)
+    width = 100 * position(ratio)
     within = min(width, 50.0)
     beyond = f'<path class="beyond" d="M50 2h{width - 50:.1f}v8h-{width - 50:.1f}z"/>'
     return (

@@ -6,12 +6,15 @@ Texts with units are made in one place for all readers (``controller.core.units`
 the configuration accepts. A page has a sign for each unit and a space that does not break.
 """
 
+import math
 import re
 
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("cpus_of", "lasting", "spaced", "times")
+__all__ = ("cpus_of", "lasting", "position", "spaced", "times")
 
+# Bars and trends end at this multiple of the sweet point.
+_FULL = 100.0
 _SPACE = "\N{NO-BREAK SPACE}"
 _SIGNS = {
     **{"us": "µs", "cpu": "CPUs", "mcpu": "mCPUs"},
@@ -38,6 +41,17 @@ def cpus_of(some: float, whole: float) -> str:
 def times(ratio: float) -> str:
     """Return a value relative to its sweet point: ``12.8``, without more digits than it has."""
     return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.1f}" if ratio < 999.95 else f"{ratio:.3g}"
+
+
+def position(ratio: float) -> float:
+    """Return where *ratio* (value / sweet point) lies on a scale from 0 to 1.
+
+    It is linear up to the sweet point, which is the middle, and logarithmic beyond: 10 times is at
+    0.75, 100 times at 1.
+    """
+    if ratio <= 1.0:
+        return max(0.0, ratio) / 2
+    return 0.5 + math.log(min(ratio, _FULL), _FULL) / 2
 
 
 def lasting(time_ns: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from controller.core.units import format_bytes, format_cpus, format_duration
 from controller.page.document import Badge
 from controller.page.quantities import cpus_of, spaced, times
-from controller.page.view import mapping, number, records, text
+from controller.page.view import idle_cgroups, is_below, mapping, number, records, text
 
 __all__ = (
     "badge",
@@ -95,12 +95,8 @@ def quota_cpus(status: Mapping[str, Any]) -> float | None:
 
 def is_idle(status: Mapping[str, Any]) -> bool:
     """Return whether best-effort work runs under sched-idle, by the kernel's files."""
-    idle = {path for path, value in _applied(status, "cpu.idle").items() if value == "1"}
-    return any(
-        f"{text(workload.get('path'), _PATH)}/".startswith(f"{path}/")
-        for workload in _best_effort(status)
-        for path in idle
-    )
+    idle = idle_cgroups(status)
+    return any(is_below(text(each.get("path"), _PATH), idle) for each in _best_effort(status))
 
 
 def best_effort_share(status: Mapping[str, Any], service: str) -> float | None:
@@ -174,12 +170,3 @@ def _best_effort(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for each in records(status.get("workloads")):
         if each.get("qos") == "best-effort":
             yield each
-
-
-def _applied(status: Mapping[str, Any], knob: str) -> dict[str, str]:
-    """Return what the kernel has for *knob*, by cgroup."""
-    return {
-        text(each.get("path"), _PATH): text(each.get("applied"))
-        for each in records(status.get("knobs"))
-        if each.get("knob") == knob
-    }

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 import fnmatch
-import math
 from typing import Any, NamedTuple
 
 from controller.core.model import Pause
@@ -22,6 +21,7 @@ from controller.core.units import (
     format_duration,
 )
 from controller.host.names import printable
+from controller.page.quantities import position
 
 __all__ = (
     "ChannelRow",
@@ -31,9 +31,10 @@ __all__ = (
     "View",
     "WorkloadRow",
     "bar",
+    "idle_cgroups",
+    "is_below",
     "mapping",
     "number",
-    "position",
     "records",
     "spark",
     "text",
@@ -45,8 +46,6 @@ _MOST_TEXT = 400
 _MOST_MISSING = 5
 _RATIOS = ("wait_ratio", "net_drops", "psi_cpu", "psi_memory", "psi_io")
 _SPARKS = "▁▂▃▄▅▆▇█"
-# The bar and the trend end at this multiple of the sweet point.
-_FULL = 100.0
 
 
 class ServiceRow(NamedTuple):
@@ -111,17 +110,6 @@ class View:
     channels: tuple[ChannelRow, ...]
     decisions: tuple[str, ...]
     parts: tuple[PartRow, ...] = ()
-
-
-def position(ratio: float) -> float:
-    """Return where *ratio* (value / sweet point) lies on a scale from 0 to 1.
-
-    It is linear up to the sweet point, which is the middle, and logarithmic beyond: 10 times is at
-    0.75, 100 times at 1.
-    """
-    if ratio <= 1.0:
-        return max(0.0, ratio) / 2
-    return 0.5 + math.log(min(ratio, _FULL), _FULL) / 2
 
 
 def bar(ratio: float | None, width: int) -> str:
@@ -241,7 +229,7 @@ class Tracker:
     def _workloads(
         self, page: Mapping[str, Any], plan: Mapping[str, Any]
     ) -> tuple[WorkloadRow, ...]:
-        idle = _idle(page)
+        idle = idle_cgroups(page)
         limited = _limited(page)
         blame, harms = _blame(plan)
         pause = _pause(page)
@@ -403,7 +391,7 @@ def _limited(page: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
     return {text(each.get("path"), _MOST_TEXT): each for each in records(record.get("limited"))}
 
 
-def _idle(page: Mapping[str, Any]) -> frozenset[str]:
+def idle_cgroups(page: Mapping[str, Any]) -> frozenset[str]:
     """Return the paths of the cgroups that are idle, as the kernel has it."""
     return frozenset(
         text(each.get("path"), _MOST_TEXT)
@@ -436,13 +424,14 @@ def _allowance(
         cpus = number(mapping(limited.get(path)).get("cpus"))
         quota = "no quota" if cpus is None else format_cpus(cpus)
         parts.append(f"{quota} if enforced" if observed and cpus else quota)
-    level = path
-    while level:
-        if level in idle:
-            parts.append("idle")
-            break
-        level = level.rpartition("/")[0]
+    if is_below(path, idle):
+        parts.append("idle")
     return ", ".join(parts)
+
+
+def is_below(path: str, cgroups: Iterable[str]) -> bool:
+    """Return whether the cgroup *path* is one of *cgroups* or in one of them."""
+    return any(f"{path}/".startswith(f"{each}/") for each in cgroups)
 
 
 def _amount(indicator: str, value: float | None, is_time: bool) -> str:

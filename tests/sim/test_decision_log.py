@@ -4,14 +4,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from controller.core.decision import ChannelState, Plan
-from controller.core.model import Channel, Pause
+from controller.core.model import Channel, Mode, Pause
+from controller.core.units import NS_PER_SEC
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
-from tests.support.loops.closed_loop import ClosedLoop
+from tests.support.loops.closed_loop import ClosedLoop, make_settings
 from tests.support.loops.resource_loop import MEASURES, closed
 
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
@@ -92,3 +94,22 @@ def test_the_rungs_of_other_channels(kind: type[ResourceNode]) -> None:
         assert state not in REASONS or REASONS[state] in text
         seen.add((state, taken))
     assert {(ChannelState.NOT_BE, False), (ChannelState.SQUEEZE, True)} <= seen
+
+
+def test_moves_of_a_squeeze_are_told_every_five_seconds_and_a_state_at_once() -> None:
+    node = SimulatedNode(2)
+    loop = ClosedLoop(node)
+    plans = loop.run(60)
+    told = [(plan.time_ns, state) for plan, state, _ in lines(plans, Channel.CPU)]
+    assert ChannelState.SQUEEZE in {state for _, state in told}
+    for (before_ns, before), (now_ns, now) in pairwise(told):
+        assert now is not before or now_ns - before_ns >= 5 * NS_PER_SEC
+    granted = [plan.quota_granted_cpus for plan in plans]
+    assert len(set(granted)) > 2 * len(told), "the quota moved more often than it was told"
+
+
+def test_in_observe_mode_a_line_says_that_nothing_is_written() -> None:
+    plans = ClosedLoop(SimulatedNode(2), make_settings(mode=Mode.OBSERVE)).run(30)
+    texts = [text for _, _, text in lines(plans, Channel.CPU)]
+    assert texts
+    assert all("; if the agent enforced: " in text for text in texts)

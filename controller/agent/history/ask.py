@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions to the history: finds the workload or service of a name, and its story."""
 
-import difflib
 from pathlib import Path
 
 from controller.agent.history.incidents import Coverage
@@ -12,6 +11,7 @@ from controller.agent.history.service_story import ServiceStory
 from controller.agent.history.story import Story
 from controller.agent.history.workload_story import WorkloadStory
 from controller.core.model import QosClass
+from controller.host.names import similar
 
 __all__ = ("Answer", "UnknownNameError", "ask")
 
@@ -66,5 +66,5 @@ def ask(data_dir: Path, name: str, since_ns: int, until_ns: int) -> Answer:
     short = [each for each in names if each.rpartition("/")[2] == name]
     if len(short) == 1:
         return ask(data_dir, short[0], since_ns, until_ns)
-    close = sorted(short) or difflib.get_close_matches(name[:253], sorted(names), n=3)
+    close = sorted(short) or similar(name, names)
     raise UnknownNameError(name, close)

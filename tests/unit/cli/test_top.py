@@ -31,6 +31,7 @@ from controller.core.decision import Cause, Culprit, LearnedReport, Plan, Verdic
 from controller.core.model import CgroupId, Channel, IndicatorName, Knob, KnobReading, KnobValue
 from controller.demo.programs import free_port
 from controller.host.pause_file import PauseEntry, PauseState
+from controller.page.quantities import position
 from controller.page.view import (
     ChannelRow,
     ServiceRow,
@@ -38,7 +39,6 @@ from controller.page.view import (
     View,
     WorkloadRow,
     bar,
-    position,
     spark,
 )
 from controller.telemetry.http import StatusServer
