@@ -25,6 +25,7 @@ __all__ = (
     "add_agent",
     "add_config",
     "add_data_dir",
+    "add_source",
     "add_state_dir",
     "clock",
     "discard",
@@ -33,6 +34,7 @@ __all__ = (
     "find_data_dir",
     "find_state_dir",
     "find_unwritable",
+    "rfc3339",
     "whole_number",
 )
 
@@ -82,6 +84,18 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="data directory with the history, such as a copy from another host "
         "(default: that of the agent)",
+    )
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name an agent by its pages, on another host too, to *parser*."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--url", help="address of an agent's pages, such as http://host:9464")
+    source.add_argument(
+        "--node", metavar="NAME", help="the agent of this node of the cluster, by kubectl exec"
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="bearer token of the pages, for --url"
     )
 
 
@@ -183,6 +197,11 @@ def _config_of(state_dir: Path) -> Path:
 def clock(time_ns: float) -> str:
     """Return *time_ns* (since 1970) as a time of this host, with the name of its zone."""
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def rfc3339(time_ns: float) -> str:
+    """Return *time_ns* (since 1970) as a time of this host in RFC 3339, for programs."""
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")
 
 
 def whole_number(text: str) -> int:

@@ -10,7 +10,15 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.common import DONE, FAILED, WRONG, add_data_dir, fail, find_data_dir
+from controller.cli.common import (
+    DONE,
+    FAILED,
+    WRONG,
+    add_data_dir,
+    fail,
+    find_data_dir,
+    rfc3339,
+)
 from controller.host.os_errors import reason
 
 if TYPE_CHECKING:
@@ -165,8 +173,8 @@ def _plain(answer: "Answer") -> dict[str, Any]:
         incidents.append(
             {
                 "kind": type(each).__name__.lower(),
-                "began": _rfc3339(began),
-                "ended": None if ended is None else _rfc3339(ended),
+                "began": rfc3339(began),
+                "ended": None if ended is None else rfc3339(ended),
                 "summary": summary(each),
                 **fields,
                 **extra,
@@ -174,18 +182,14 @@ def _plain(answer: "Answer") -> dict[str, Any]:
         )
     coverage = asdict(answer.story.coverage)
     times: dict[str, str | None] = {
-        key[:-3]: _rfc3339(coverage.pop(key)) for key in ("since_ns", "until_ns")
+        key[:-3]: rfc3339(coverage.pop(key)) for key in ("since_ns", "until_ns")
     }
     for key in ("first_ns", "last_ns"):
         value = coverage.pop(key)
-        times[key[:-3]] = None if value is None else _rfc3339(value)
+        times[key[:-3]] = None if value is None else rfc3339(value)
     return {
         "name": answer.name,
         "class": answer.qos,
         "coverage": {**times, **coverage},
         "incidents": incidents,
     }
-
-
-def _rfc3339(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")

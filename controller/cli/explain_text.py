@@ -21,10 +21,10 @@ from controller.agent.history.incidents import (
     helped,
 )
 from controller.cli.common import clock
+from controller.cli.knob_text import value_text
 from controller.core.control.explain import describe_loop, describe_part
-from controller.core.knob_values import parse_amount, parse_quota
-from controller.core.model import Channel, EvictionResult, Knob, KnobValue, Mode, QosClass
-from controller.core.units import NS_PER_SEC, count, format_bytes, format_cpus, format_duration
+from controller.core.model import Channel, EvictionResult, Knob, Mode, QosClass
+from controller.core.units import NS_PER_SEC, count, format_cpus, format_duration
 from controller.host.names import printable
 
 __all__ = ("lasted", "sentence", "text")
@@ -293,7 +293,7 @@ def _effect(effect: Effect, *, observed: bool) -> Iterator[str]:
 
 def _knob(held: Held) -> str:
     before, strictest, last = (
-        _value(held.knob, value) for value in (held.before, held.strictest, held.last)
+        value_text(held.knob, value) for value in (held.before, held.strictest, held.last)
     )
     last = "" if last == strictest else f", {last} at last"
     target = held.target
@@ -302,21 +302,6 @@ def _knob(held: Held) -> str:
     if held.knob is not Knob.CORE_COOKIE:
         strictest += " at the strictest"
     return f"{held.knob} of {target}: {before} -> {strictest}{last}"
-
-
-def _value(knob: Knob, value: KnobValue) -> str:
-    try:
-        if knob is Knob.CPU_QUOTA:
-            cpus = parse_quota(value).cpus
-            return "unlimited" if cpus is None else format_cpus(cpus)
-        if knob is Knob.CORE_COOKIE:
-            return "off" if value == "0" else "on"
-        if knob is Knob.MEMORY_HIGH:
-            amount = parse_amount(value)
-            return "unlimited" if amount == float("inf") else format_bytes(amount)
-    except ValueError:
-        pass  # a value of another program, in a form of its own
-    return str(value)
 
 
 def _for(incident: Incident) -> str:

@@ -41,6 +41,7 @@ COMMANDS = (
     "run",
     "doctor",
     "demo",
+    "status",
     "top",
     "pause",
     "resume",

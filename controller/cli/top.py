@@ -9,12 +9,11 @@ a pipe above all, it is plain lines, a block per page.
 import argparse
 from collections.abc import Iterator
 import json
-from pathlib import Path
 import sys
 import threading
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, add_agent, fail
+from controller.cli.common import DONE, FAILED, WRONG, add_agent, add_source, fail
 
 if TYPE_CHECKING:
     from controller.cli.top_pages import Page, SourceError
@@ -29,14 +28,7 @@ EXAMPLE = "sweetpoint top --service web"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sub-command to *parser*."""
     add_agent(parser)
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--url", help="address of an agent's pages, such as http://host:9464")
-    source.add_argument(
-        "--node", metavar="NAME", help="the agent of this node of the cluster, by kubectl exec"
-    )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="bearer token of the pages, for --url"
-    )
+    add_source(parser)
     parser.add_argument(
         "--interval", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s"
     )

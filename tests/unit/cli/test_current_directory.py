@@ -38,6 +38,7 @@ QUICK: dict[str, tuple[list[str], int | None]] = {
     "resume": (["--state-dir", "{home}/state"], 0),
     "retire": (["--kubeconfig", "{home}/config.yaml", "namespace", "daemonset"], 1),
     "schema": (["config"], 0),
+    "status": (["--state-dir", "{home}/state"], 0),
     "completion": (["bash"], 0),
     # With children, of which two work at the same time.
     "simulate": (["--scenario", "smt", "--seconds", "2", "--warm-up", "1"], 0),

@@ -19,6 +19,7 @@ from controller.host.running_agents import RunningAgent
 
 # Those that have to do with an agent of this host, with the other arguments that they need.
 OF_AN_AGENT = {
+    "status": [],
     "top": ["--once"],
     "pause": [],
     "resume": [],

@@ -32,6 +32,7 @@ PRINTING = {
     "release": ["--state-dir", "{home}"],
     "check": ["--config", "{home}/config.yaml"],
     "schema": ["config"],
+    "status": ["--state-dir", "{home}"],
     "explain": ["--data-dir", "{home}", "--since", "1970-01-01T00:00"],
     "advise": ["--config", "{home}/config.yaml"],
     "replay": ["{home}"],
