@@ -180,7 +180,8 @@ def release_command(state_dir: Path, *options: str) -> str:
 def owners(state_dir: Path) -> list[int]:
     """Return the pids in the lock file that are alive, in the order in which to stop them.
 
-    A pid that another process has now is left out, by its start time. Empty without a lock file.
+    A pid that another process has now is left out, by its start time, and so is a process that has
+    ended and waits for its parent. Empty without a lock file.
     """
     try:
         lines = read_file(state_dir / "lock").decode("ascii").splitlines()
@@ -191,12 +192,13 @@ def owners(state_dir: Path) -> list[int]:
 
 
 def _start_time(pid: int) -> str | None:
-    # proc_pid_stat(5): field 22; the name in field 2 may hold spaces and ")".
+    # proc_pid_stat(5): fields 3 and 22; the name in field 2 may hold spaces and ")".
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[19]
 
 
 def _is_at(fd: int, path: Path) -> bool:

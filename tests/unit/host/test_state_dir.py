@@ -4,6 +4,7 @@
 
 import os
 from pathlib import Path
+import subprocess
 
 import pytest
 
@@ -49,6 +50,19 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(state, 65534, 65534)
     with pytest.raises(LockError, match="belongs to user 65534, not to root"):
         Lock(state)
+
+
+def test_a_process_that_has_ended_is_no_owner_before_its_parent_knows(tmp_path: Path) -> None:
+    """In a container nothing may reap a killed agent for good."""
+    state_dir = tmp_path / "state"
+    lock = Lock(state_dir)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        lock.set_owners([child.pid])
+        assert owners(state_dir) == [child.pid]
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert owners(state_dir) == []
+    lock.close()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
