@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 done, 1 no such name or no history, 2 not a time."""
     from controller.agent.history.ask import UnknownNameError, ask
+    from controller.cli.explain_now import ask_agent, now_of
     from controller.host.names import printable
 
     try:
@@ -64,20 +65,35 @@ def main(arguments: argparse.Namespace) -> int:
             return _list_names(data_dir, since_ns, until_ns)
         answer = ask(data_dir, arguments.name, since_ns, until_ns)
     except UnknownNameError as error:
+        page = ask_agent(arguments)
+        if page is not None and now_of(page, arguments.name).is_there:
+            return fail(_too_young(arguments.name), FAILED)
         hint = f"; did you mean {', '.join(map(printable, error.close))}?" if error.close else ""
         return fail(f"the history has no {printable(arguments.name)!r}{hint}", FAILED)
     except OSError as error:
         return fail(no_history(data_dir, error), FAILED)
     for problem in answer.problems:
         print(f"sweetpoint: left out: {printable(problem)}", file=sys.stderr)
+    page = ask_agent(arguments)
+    now = None if page is None else now_of(page, answer.name)
     if arguments.json:
-        print(json.dumps(_plain(answer), indent=2))
+        found = {**_plain(answer), "now": None if now is None else now.plain()}
+        print(json.dumps(found, indent=2))
         return DONE
     from controller.cli.explain_text import text
 
-    for line in text(answer):
+    for line in text(answer, now):
         print(line)
     return DONE
+
+
+def _too_young(name: str) -> str:
+    from controller.host.names import printable
+
+    return (
+        f"the history has no {printable(name)!r} yet: it is written within a minute; "
+        "'sweetpoint status' says what is in force now"
+    )
 
 
 def _list_names(data_dir: Path, since_ns: int, until_ns: int) -> int:

@@ -3,6 +3,7 @@
 """The text of ``sweetpoint explain``: one paragraph for each incident."""
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from controller.agent.history.ask import Answer
 from controller.agent.history.incidents import (
@@ -27,9 +28,14 @@ from controller.core.model import Channel, EvictionResult, Knob, Mode, QosClass
 from controller.core.units import NS_PER_SEC, count, format_cpus, format_duration
 from controller.host.names import printable
 
+if TYPE_CHECKING:
+    from controller.cli.explain_now import Now
+
 __all__ = ("lasted", "sentence", "text")
 
 _WIDTH = 10
+# A history that ends later than this before the end of the time is up to date.
+_BEHIND_NS = 2 * NS_PER_SEC
 # The least share of a culprit that is named.
 _NAMED = 0.005
 # Why a channel did what it did about a service, by its state.
@@ -74,22 +80,29 @@ _EVICTED = (
 )
 
 
-def text(answer: Answer) -> Iterator[str]:
-    """Yield the lines of *answer*, for a terminal: no character of a name controls it."""
-    for line in _lines(answer):
+def text(answer: Answer, now: "Now | None" = None) -> Iterator[str]:
+    """Yield the lines of *answer*, for a terminal: no character of a name controls it.
+
+    *now* is what the agent says that the history does not have yet (``None``: it was not asked).
+    """
+    for line in _lines(answer, now):
         yield printable(line)
 
 
-def _lines(answer: Answer) -> Iterator[str]:
+def _lines(answer: Answer, now: "Now | None") -> Iterator[str]:
     coverage, incidents = answer.story.coverage, answer.story.incidents
     kind = "service" if answer.is_service else f"{answer.qos} workload"
     yield f"{answer.name}: {kind}, {clock(coverage.since_ns)} to {clock(coverage.until_ns)}"
     yield from _coverage(coverage)
     if not any(_touches(each) for each in incidents):
-        yield _untouched(answer)
+        is_new = now is not None and now.is_incident
+        yield "The history has no incident of it yet." if is_new else _untouched(answer)
     for incident in incidents:
         yield ""
         yield from _paragraph(incident)
+    if now is not None:
+        yield ""
+        yield from now.lines()
 
 
 def _coverage(coverage: Coverage) -> Iterator[str]:
@@ -100,6 +113,10 @@ def _coverage(coverage: Coverage) -> Iterator[str]:
     yield f"An agent ran for {lasted(coverage.observed_ns)} of these {lasted(asked_ns)}."
     if coverage.first_ns - coverage.since_ns > 120 * NS_PER_SEC:
         yield f"The history begins at {clock(coverage.first_ns)}."
+    last_ns = coverage.last_ns
+    if last_ns is not None and coverage.until_ns - last_ns > _BEHIND_NS:
+        ago = lasted(coverage.until_ns - last_ns)
+        yield f"The history is known up to {clock(last_ns)}, {ago} before the end of this time."
     if coverage.unreadable:
         parts = count(coverage.unreadable, "part")
         yield f"{parts} of it cannot be read, so incidents may be missing."

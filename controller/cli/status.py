@@ -28,7 +28,7 @@ from controller.host.state_dir import owners, release_command
 if TYPE_CHECKING:
     from controller.cli.held import Held, HeldKnobRow, LimitedRow
 
-__all__ = ("EXAMPLE", "HELP", "add_arguments", "lines", "main")
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "limited_lines", "lines", "main", "plain")
 
 HELP = "say what is limited on this node now, by how much, since when, for whom and why"
 EXAMPLE = "sweetpoint status --json"
@@ -53,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
     except (SourceError, OSError) as error:
         return fail(error, FAILED)
     if arguments.json:
-        print(json.dumps(_plain(held), indent=2))
+        print(json.dumps(plain(held), indent=2))
         return DONE
     for line in lines(held, then):
         print(line)
@@ -98,7 +98,7 @@ def lines(held: "Held", then: str) -> Iterator[str]:
     for note in held.notes:
         yield f"! {note}"
     for workload in held.limited:
-        yield from _limited(workload, held)
+        yield from limited_lines(workload, held)
     if held.knobs:
         yield "Knobs that would be held:" if held.mode == "observe" else "Held knobs:"
         for knob in held.knobs:
@@ -121,7 +121,8 @@ def _head(held: "Held") -> str:
     return f"{held.mode} mode, {at}: {found} of {workloads} {done}"
 
 
-def _limited(row: "LimitedRow", held: "Held") -> Iterator[str]:
+def limited_lines(row: "LimitedRow", held: "Held") -> Iterator[str]:
+    """Yield how much, since when, for whom and why the workload *row* of *held* is limited."""
     from controller.core.units import format_cpus
 
     amount = ", ".join(row.knobs) if row.cpus is None else format_cpus(row.cpus)
@@ -147,7 +148,7 @@ def _since(since_ns: int | None, held: "Held") -> str:
     return f" since {clock(since_ns)} ({lasted(max(0, held.time_ns - since_ns))})"
 
 
-def _plain(held: "Held") -> dict[str, Any]:
+def plain(held: "Held") -> dict[str, Any]:
     """Return *held* with times in RFC 3339, as ``explain --json`` has them."""
 
     def named(item: tuple[str, Any]) -> tuple[str, Any]:

@@ -22,6 +22,7 @@ from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses
 from controller.host.state_dir import JOURNAL, Lock
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
+from tests.support.needs import needs_root
 from tests.support.reports import JOB
 from tests.unit.cli.published import published
 
@@ -183,6 +184,7 @@ def test_a_reader_changes_no_journal_and_tells_what_it_cannot_evaluate(tmp_path:
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
 
 
+@needs_root("to give a directory away")
 def test_a_journal_of_another_user_is_not_believed(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
