@@ -19,6 +19,7 @@ from controller.agent.history.incidents import (
     Share,
     Squeeze,
     Suffering,
+    fell,
     helped,
 )
 from controller.cli.common import clock
@@ -302,10 +303,24 @@ def _effect(effect: Effect, *, observed: bool) -> Iterator[str]:
         line += f", {after:.2f} {when}"
     if effect.below_after_ns is not None:
         line += f"; at the sweet point after {lasted(effect.below_after_ns)}"
-    verdict = helped(effect)
-    if not observed and verdict is not None:
-        line += ": it helped" if verdict else ": it did not help within 30s"
-    yield _row("effect", line)
+    yield _row("effect", line if observed else line + _verdict(effect))
+
+
+def _verdict(effect: Effect) -> str:
+    """Return whether the limit helped, and no more than the record shows."""
+    if fell(effect) is None:
+        return ""
+    if not fell(effect):
+        return ": it did not help within 30s"
+    if helped(effect):
+        now = effect.after if effect.after is not None else effect.last
+        is_enough = effect.below_after_ns is not None or (now or 0.0) <= 0
+        return ": it helped" if is_enough else ": it helped, but not enough"
+    if effect.be_share is None:
+        why = "what hurt the service is not known"
+    else:
+        why = f"at worst best-effort caused {effect.be_share:.0%} of what hurt the service"
+    return f": not known whether it helped, because {why}"
 
 
 def _knob(held: Held) -> str:

@@ -207,6 +207,28 @@ def test_a_service_that_suffers_for_another_reason(
     assert squeezes or "was not touched" in explain("batch-0")
 
 
+def test_what_others_caused_is_not_said_to_be_helped_by_a_limit(
+    data_dir: Path, explain: Explain
+) -> None:
+    """Three quarters of the wait are there without best-effort work, and end by themselves."""
+    others = Plant(
+        quiet_p99_ns=6e6, p99_ns=2e6, p99_at_cpus=1.775, free_jump=1.0, idle_jump=1.0, noise=0.1
+    )
+    node = SimulatedNode(1, others)
+    loop = RecordedLoop(node, make_settings(), data_dir)
+    loop.run(20)
+    node.plant = replace(others, quiet_p99_ns=60e3)
+    loop.run(60)
+    loop.stop()
+    for name, kind in (("web-0", "suffering"), ("batch-0", "squeeze")):
+        first = incidents(explain, name, kind)[0]
+        assert first["effect"]["highest"] - first["effect"]["after"] > 1
+        assert first["helped"] is None
+        text = explain(name)
+        assert "it helped" not in text.replace("whether it helped", "")
+        assert ": not known whether it helped, because at worst best-effort caused " in text
+
+
 def test_a_workload_that_was_never_touched(data_dir: Path, explain: Explain) -> None:
     node = SimulatedNode(3, wants=(1.2, 0.5))
     quiet = node.best_effort[1]._replace(name="daemon", qos=QosClass.SYSTEM)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from controller.agent.history.incidents import Effect, suffers
 from controller.agent.history.records import Moment
 from controller.core.control.suffering import depth, is_worse
-from controller.core.decision import LoopReport, Part, PartKind
+from controller.core.decision import Cause, LoopReport, Part, PartKind
 from controller.core.model import Channel
 from controller.core.units import NS_PER_SEC
 
@@ -29,12 +29,14 @@ _PARTS = 6
 class Episode:
     """A time in which a service is above its sweet point on a channel, with short pauses.
 
-    ``loop`` has the worst raw value so far. ``last_ns`` is when it suffered last.
+    ``loop`` has the worst raw value so far. ``last_ns`` is when it suffered last. ``be_share`` is
+    best-effort's part in what hurts it, the last one that is known.
     """
 
     began_ns: int
     last_ns: int
     loop: LoopReport
+    be_share: float | None = None
     effect: Effect = field(default_factory=Effect)
 
 
@@ -79,7 +81,10 @@ class Episodes:
             if suffers(loop):
                 episode = self._open.setdefault(key, Episode(wall_ns, wall_ns, loop))
                 episode.last_ns = wall_ns
+        shares = {(each.service, each.channel): _share(each) for each in moment.causes}
         for key, episode in list(self._open.items()):
+            share = shares.get(key)
+            episode.be_share = episode.be_share if share is None else share
             if not 0 <= wall_ns - episode.last_ns <= PAUSE_NS:
                 del self._open[key]
             elif key in loops:
@@ -92,6 +97,14 @@ class Episodes:
     def clear(self) -> None:
         """End all episodes: the agent ended."""
         self._open.clear()
+
+
+def _share(cause: Cause) -> float | None:
+    """Return the part of best-effort work, with that which is paused and therefore not limited."""
+    if cause.be_share is None:
+        return None
+    paused = (each.share for each in cause.parts if each.kind is PartKind.PAUSED)
+    return min(1.0, cause.be_share + sum(paused))
 
 
 def loops_of(moment: Moment) -> dict[tuple[str, Channel], LoopReport]:
@@ -116,6 +129,7 @@ def _measure(episode: Episode, wall_ns: int, loop: LoopReport) -> None:
     if effect.highest is None or deviation > effect.highest:
         effect.highest, effect.highest_ns = deviation, wall_ns
         effect.after = effect.below_after_ns = None
+        effect.be_share = episode.be_share
         return
     if effect.after is None and wall_ns - effect.highest_ns >= _EFFECT_NS:
         effect.after = deviation

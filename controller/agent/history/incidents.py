@@ -6,6 +6,7 @@ Times are ns since 1970. A squeeze lasts while the agent holds a graded knob tha
 workload; knobs of all best-effort work (cache ways, memory bandwidth, a link's ceiling) count for
 each of them. A suffering lasts while the filtered deviation of a service's loop is above 0. Whether
 something helped is judged like the effect of an eviction: the deviation fell by a tenth.
+Best-effort work must also have caused most of what hurt the service.
 """
 
 from dataclasses import dataclass, field
@@ -27,11 +28,14 @@ __all__ = (
     "Share",
     "Squeeze",
     "Suffering",
+    "fell",
     "helped",
 )
 
 # The smallest fall of the deviation that counts as help, as in core.control.eviction_policy.
 HELP = 0.1
+# The least part of best-effort work in what hurts a service that makes a fall its merit.
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class Effect:
 
     Beyond the end of the scale of the loops it is that of the raw value. ``below_after_ns``: the
     time from the begin until it was at the sweet point again, or below; ``None``: never.
+    ``be_share`` is best-effort's part, 0 to 1, of what hurt the service at its highest (``None``:
+    not known).
     """
 
     before: float | None = None
@@ -74,6 +80,7 @@ class Effect:
     after: float | None = None
     last: float | None = None
     below_after_ns: int | None = None
+    be_share: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,15 +232,26 @@ class Coverage:
     dropped: int = 0
 
 
-def helped(effect: Effect) -> bool | None:
+def fell(effect: Effect) -> bool | None:
     """Return whether the deviation fell from its highest within 30 s; ``None``: not known.
 
-    What has not helped before these 30 s are over is not known yet.
+    What has not fallen before these 30 s are over is not known yet.
     """
     now = effect.after if effect.after is not None else effect.last
     if effect.highest is None or now is None:
         return None
     return True if effect.highest - now >= HELP else None if effect.after is None else False
+
+
+def helped(effect: Effect) -> bool | None:
+    """Return whether limiting best-effort work helped; ``None``: not known.
+
+    A fall is not its merit where most of what hurt the service came from elsewhere.
+    """
+    found = fell(effect)
+    if found and (effect.be_share is None or effect.be_share < _MOSTLY):
+        return None
+    return found
 
 
 def suffers(loop: LoopReport) -> bool:

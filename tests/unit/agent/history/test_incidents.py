@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether something helped, as far as that is known."""
 
+from dataclasses import replace
+
 import pytest
 
-from controller.agent.history.incidents import Effect, helped
+from controller.agent.history.incidents import Effect, fell, helped
 
 
 @pytest.mark.parametrize(
@@ -19,4 +21,8 @@ from controller.agent.history.incidents import Effect, helped
     ],
 )
 def test_helped(effect: Effect, expected: bool | None) -> None:
-    assert helped(effect) is expected
+    assert fell(effect) is expected
+    assert helped(replace(effect, be_share=0.6)) is expected
+    # What others caused may have ended by itself.
+    for share in (None, 0.4):
+        assert helped(replace(effect, be_share=share)) is (None if expected else expected)
