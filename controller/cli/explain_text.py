@@ -28,6 +28,7 @@ from controller.core.control.explain import describe_loop, describe_part
 from controller.core.model import Channel, EvictionResult, Knob, Mode, QosClass
 from controller.core.units import NS_PER_SEC, count, format_cpus, format_duration
 from controller.host.names import printable
+from controller.page.words import state_words
 
 if TYPE_CHECKING:
     from controller.cli.explain_now import Now
@@ -222,7 +223,7 @@ def _suffering(suffering: Suffering) -> Iterator[str]:
         yield _row("parts", ", ".join(map(describe_part, suffering.parts)))
     for state, time_ns in sorted(suffering.states_ns.items(), key=lambda item: -item[1]):
         if time_ns:
-            text = f"{state} for {lasted(time_ns)}: {_STATES.get(state, '')}"
+            text = f"{state_words(state)} for {lasted(time_ns)}: {_STATES.get(state, '')}"
             yield _row("state", text + _in_force(suffering, state, time_ns))
     if suffering.others:
         yield _row("others", f"the channel also followed {', '.join(suffering.others[:5])}")

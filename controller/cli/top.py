@@ -97,6 +97,7 @@ def _show(
 def plain(view: "View", *, detail: bool = False) -> Iterator[str]:
     """Yield the lines of *view*; with *detail* the trend of each indicator too."""
     from controller.page.view import bar, spark
+    from controller.page.words import state_words
 
     yield view.head
     for note in view.notes:
@@ -119,6 +120,7 @@ def plain(view: "View", *, detail: bool = False) -> Iterator[str]:
         yield f"hurts {part.service} on {part.channel}: {what} {part.share:.0%}"
     for channel in view.channels:
         what = ", ".join(filter(None, (channel.service, channel.knobs)))
-        yield f"channel {channel.channel} {channel.state} {channel.demand:.0%} {what}".rstrip()
+        state = state_words(channel.state)
+        yield f"channel {channel.channel} {state} {channel.demand:.0%} {what}".rstrip()
     for text in view.decisions[: None if detail else 5]:
         yield f"decision {text.strip()}"

@@ -33,6 +33,7 @@ from controller.page.view import (
     bar,
     spark,
 )
+from controller.page.words import state_words
 
 __all__ = ("draw", "run")
 
@@ -127,7 +128,7 @@ def _channel(row: ChannelRow) -> tuple[Text, ...]:
     style = _STATES.get(row.state, "blue")
     return (
         Text(row.channel),
-        Text(row.state, style),
+        Text(state_words(row.state), style),
         Text(f"{row.demand:.0%}"),
         Text(row.service),
         Text(row.knobs),

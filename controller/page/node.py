@@ -13,6 +13,7 @@ from controller.page.hours import Hours, sections
 from controller.page.quantities import lasting, spaced
 from controller.page.summary import badge, first_sentence, health, knobs_sentence
 from controller.page.view import ServiceRow, View, mapping, number, records, text
+from controller.page.words import state_words
 
 __all__ = ("node_document",)
 
@@ -23,7 +24,7 @@ _OTHER = {
     ChannelState.FREE: "too short",
     ChannelState.SELF: "its own quota",
     ChannelState.STEAL: "CPU time of the hypervisor",
-    ChannelState.NOT_BE: "not best-effort",
+    ChannelState.NOT_BE: "other cause",
     ChannelState.HOLD: "no data",
     ChannelState.SAFE: "no data",
     ChannelState.PAUSED: "paused",
@@ -166,7 +167,7 @@ def _channels(view: View) -> list[Part]:
     rows: list[list[Cell]] = [
         [
             row.channel,
-            row.state,
+            state_words(row.state),
             row.service or "none",
             spaced(row.knobs) or "none",
             spaced(f"{row.demand:.0%}"),

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from controller.demo.table import format_ms
+from controller.page.words import state_words
 from tests.compare.policies import DEFAULT_POLICIES, POLICIES
 from tests.compare.prose import ELSEWHERE, INTRODUCTION, LIMITS, METHOD, WHY_THEN
 from tests.compare.record import ALONE, Block, Record, is_usable
@@ -263,7 +264,9 @@ def _unusual(blocks: Sequence[Block]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for block, p99_factor, work_factor in found[:_MOST_UNUSUAL]:
         lowest = block.lowest_quota_cpus
-        ticks = ", ".join(f"{state} {count}" for state, count in block.agent_ticks.items() if count)
+        ticks = ", ".join(
+            f"{state_words(state)} {n}" for state, n in block.agent_ticks.items() if n
+        )
         yield (
             f"| {block.mix} | {block.policy} | {block.round} | {_ms(median_p99_ms(block))} "
             f"| {p99_factor:.2f} | {work_factor:.2f} | {block.steal_ratio:.1%} | {block.writes} "

@@ -183,8 +183,8 @@ def test_each_channel(kind: type[ResourceNode], data_dir: Path, explain: Explain
 @pytest.mark.parametrize(
     ("change", "state", "words"),
     [
-        ({"throttled_ratio": 0.5}, "self", "throttled by its own quota"),
-        ({"steal_ratio": 0.9}, "steal", "CPU time away"),
+        ({"throttled_ratio": 0.5}, "own quota", "throttled by its own quota"),
+        ({"steal_ratio": 0.9}, "host", "CPU time away"),
     ],
 )
 def test_a_service_that_suffers_for_another_reason(

@@ -5,6 +5,7 @@
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
+from controller.page.words import state_words
 from tools.dashboard.panels import (
     NODE,
     SERVICE,
@@ -201,11 +202,12 @@ def demand() -> list[Builder[Panel]]:
         ),
         states(
             "State of the channels",
-            "squeeze: best-effort work is limited. Not squeezed: self, the service is throttled by "
-            "its own quota; steal, the hypervisor takes CPU time; paused, the service is paused; "
-            "not-be, best-effort work is not the cause. hold, safe: data are missing.",
+            "squeeze: best-effort work is limited. Not squeezed: own quota, the service is "
+            "throttled by it; host, the hypervisor takes CPU time; paused, the service is paused; "
+            "other cause, best-effort work is not the cause. no data, safe state: data are "
+            "missing.",
             (coded("channel_state", "state", _STATE, "channel"), _CHANNEL),
-            _STATE,
+            [(state_words(state), colour) for state, colour in _STATE],
         ),
         graph(
             "Selected loop of each channel",
