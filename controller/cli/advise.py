@@ -136,7 +136,7 @@ def _no_one(advice: "Advice") -> str:
 
 def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
     from controller.cli.explain_text import lasted
-    from controller.core.control.explain import describe_loop, describe_part
+    from controller.core.control.explain import describe_loop
     from controller.core.model import Mode
 
     yield f"{each.service} on {each.channel}"
@@ -150,13 +150,7 @@ def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
             f"    {mode:<9} suffered {least}{lasted(time.suffered_ns)} of {lasted(of_ns)} "
             f"({_share(time.suffered_ns, of_ns)}){worst}"
         )
-    if each.be_share is not None:
-        named = ", ".join(f"{share.workload} {share.share:.0%}" for share in each.culprits)
-        yield f"    cause     best-effort {each.be_share:.0%} on average{named and f': {named}'}"
-    else:
-        yield "    cause     N/A: the part of best-effort work was never known"
-    if each.parts:
-        yield f"    parts     {', '.join(map(describe_part, each.parts))}"
+    yield f"    cause     {', '.join(_causes(each))}"
     observed = each.modes.get(Mode.OBSERVE)
     if observed is not None:
         yield f"    gain      {_gain(observed)}"
@@ -164,6 +158,21 @@ def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
         yield "    gain      N/A: it did not suffer while the agent only observed"
     else:
         yield "    gain      N/A: nothing was only observed"
+
+
+def _causes(each: "ServiceAdvice") -> Iterator[str]:
+    """Yield best-effort's average part with its culprits, then the other parts."""
+    from controller.core.control.explain import describe_part
+    from controller.core.decision import PartKind
+
+    if each.be_share is None:
+        yield "N/A: the part of best-effort work was never known"
+    else:
+        named = ", ".join(f"{share.workload} {share.share:.0%}" for share in each.culprits)
+        yield f"best-effort {each.be_share:.0%} on average{named and f' ({named})'}"
+    for part in each.parts:
+        if part.kind is not PartKind.BEST_EFFORT:
+            yield describe_part(part)
 
 
 def _gain(time: "ModeTime") -> str:

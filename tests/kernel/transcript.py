@@ -22,8 +22,12 @@ ROOT = Path(__file__).parents[2]
 _OMITTED = "..."
 # A number with its unit; not one in a name, such as p99 or batch-0.
 _NUMBER = re.compile(r"(?<![\w/.-])\d[\w.:+%-]*(?: \d[\w.:+%-]*| CPU (?:seconds|minutes|hours))*")
-# What depends on the other work of the machine: whether a quota is needed besides sched-idle.
-_QUOTA = re.compile(r" \| best-effort may use \S+|, \S+ of what hurts \S+|(?<= )no quota(?=,)")
+# What depends on the other work of the machine: whether a quota is needed besides sched-idle, and
+# what else hurts a service.
+_QUOTA = re.compile(
+    r" \| best-effort may use \S+|, \S+ of what hurts \S+|(?<= )no quota(?=,)"
+    r"|, outside / \([^)]*\) \S+"
+)
 _BAR = re.compile(r"\[[#!. ]+\]")
 _END = "end of the command:"
 

@@ -312,7 +312,11 @@ def test_the_largest_culprit_has_a_name(loop: Watched, explain: Explain) -> None
         largest = [(each["parts"][0]["kind"], each["parts"][0]["name"]) for each in found]
         assert largest[0] == (PartKind.BEST_EFFORT, "batch-0")
         assert (PartKind.OUTSIDE, BACKUP.path) in largest[1:]
-    assert f"outside {BACKUP.path}" in run_advise(loop)
+    advice = run_advise(loop).splitlines()
+    assert not any(line.startswith("    parts ") for line in advice)
+    causes = [line for line in advice if line.startswith("    cause ")]
+    assert any(f"outside {BACKUP.path}" in line for line in causes)
+    assert all(line.count("batch-0 ") == 1 for line in causes)
     lines = [each.text for seen in loop.seen for each in seen.plan.verdicts]
     assert any(f"most of it outside {BACKUP.path}" in line for line in lines)
 
