@@ -96,6 +96,25 @@ def test_commands_are_found_in_documents() -> None:
     assert ("README.md", "advise") in found
 
 
+# What reads or writes what belongs to root.
+ROOTS = "run|doctor|demo|init|check|status|top|pause|resume|release|explain|advise|learn"
+ROOT_SHELL = "in a root shell (`sudo -i`)"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_of_root_are_typed_as_root(name: str) -> None:
+    """With sudo, or where the page says that all of its commands are root's."""
+    text = (ROOT / name).read_text()
+    if ROOT_SHELL in " ".join(text.split()):
+        return
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    rows = re.findall(r"^\| .*\?.* \| `([^`]+)`", text, re.MULTILINE)  # answers to questions
+    for line in "\n".join((*blocks, *rows)).splitlines():
+        call = rf"(?:\$ )?(?:(?:\.venv/bin/)?sweetpoint (?:{ROOTS})\b(?!.*--simulate)|make demo)"
+        remote = "--url" in line or "--node" in line
+        assert remote or not re.match(call, line), f"{name}: {line}"
+
+
 def prose() -> Iterator[str]:
     """Yield docstrings and comments of the Python sources, and the documents."""
     for name in DOCUMENTS:
