@@ -65,21 +65,32 @@ def render_text(report: Report) -> str:
     facts = (*report.required, *report.probes, *report.optional)
     width = max(len(fact.name) for fact in facts)
     lines: list[str] = []
+    # Only what a mode cannot work without is called needed, so that no line contradicts the end.
+    better = [fact for fact in report.required if not fact.modes]
     for title, group in (
-        ("Needed", report.required),
+        ("Needed", [fact for fact in report.required if fact.modes]),
         ("Probes", report.probes),
-        ("Optional", report.optional),
+        ("Optional", (*better, *report.optional)),
     ):
         lines.append(f"{title}:")
         for fact in group:
             lines.append(f"  {_MARKS[fact.have]:8}{fact.name:{width}}  {fact.detail}")
-            lines.append(f"  {'':8}{'':{width}}  for {fact.needed_for}")
+            modes = "" if fact.have or not fact.modes else f"{' and '.join(fact.modes)}: "
+            lines.append(f"  {'':8}{'':{width}}  for {modes}{fact.needed_for}")
             if not fact.have and fact.how:
                 lines.append(f"  {'':8}{'':{width}}  get it: {fact.how}")
         lines.append("")
-    for mode, missing in report.blocked.items():
-        lines.append(f"{mode}: {'missing ' + ', '.join(missing) if missing else 'works here'}")
+    lines += [
+        f"{mode}: {_verdict(mode, missing, facts)}" for mode, missing in report.blocked.items()
+    ]
     return "\n".join(lines)
+
+
+def _verdict(mode: str, missing: tuple[str, ...], facts: Iterable[Fact]) -> str:
+    if missing:
+        return f"missing {', '.join(missing)}"
+    unknown = [fact.name for fact in facts if fact.have is None and mode in fact.modes]
+    return f"works here, if {' and '.join(unknown)} can be had" if unknown else "works here"
 
 
 def main(*, as_json: bool = False) -> int:

@@ -74,6 +74,7 @@ def _kernel() -> Fact:
         have=True,
         detail=f"Linux {platform.release()} {platform.machine()}, {online} of {possible} CPUs",
         needed_for="everything; Linux 5.8 is the oldest with all that the probes need (see BPF)",
+        modes=("observe", "enforce"),
     )
 
 
@@ -228,6 +229,7 @@ def _lockdown() -> Fact:
         needed_for="the sched probe: programs read kernel memory, which 'confidentiality' forbids",
         how="boot with lockdown=integrity or none; without it an agent on this host measures and "
         "changes nothing",
+        modes=("enforce",),
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from controller import doctor
 from controller.doctor import Fact, Report, examine, render_json, render_text
-from controller.doctor.required import _idle_level, _state_dir
+from controller.doctor.required import _idle_level, _state_dir, find_required
 from tests.support.needs import needs_root
 from tests.support.waiting import DEADLINE_S
 
@@ -91,7 +91,14 @@ def test_a_failing_probe_is_described_in_one_line() -> None:
 
 
 def test_the_text_names_the_remedy_for_what_is_missing() -> None:
-    missing = Fact(name="BTF", have=False, detail="none", needed_for="offsets", how="a new kernel")
+    missing = Fact(
+        name="BTF",
+        have=False,
+        detail="none",
+        needed_for="offsets",
+        how="a new kernel",
+        modes=("observe",),
+    )
     have = Fact(name="root", have=True, detail="user 0", needed_for="all", how="never shown")
     report = Report(
         required=(missing,),
@@ -102,7 +109,7 @@ def test_the_text_names_the_remedy_for_what_is_missing() -> None:
     assert render_text(report).splitlines() == [
         "Needed:",
         "  MISSING BTF   none",
-        "                for offsets",
+        "                for observe: offsets",
         "                get it: a new kernel",
         "",
         "Probes:",
@@ -149,3 +156,31 @@ def test_a_mount_of_a_user_with_an_odd_name_is_not_that_of_the_journal(
     )
     table.write_text(f"{odd}25 20 0:22 / /run rw - {fs_type} none rw\n")
     assert _state_dir().have is (fs_type == "tmpfs")
+
+
+MODES = ((), ("enforce",), ("observe", "enforce"))
+
+
+@pytest.mark.parametrize("have", [True, False, None])
+@pytest.mark.parametrize("modes", MODES)
+def test_the_verdict_and_the_lines_say_the_same(have: bool | None, modes: tuple[str, ...]) -> None:
+    """What is missing under "Needed" is named by the verdict of each mode that it is needed for."""
+    fact = Fact(name="thing", have=have, detail="-", needed_for="work", how="get one", modes=modes)
+    blocked: dict[str, tuple[str, ...]] = {
+        mode: (fact.name,) if have is False and mode in modes else ()
+        for mode in ("observe", "enforce")
+    }
+    report = Report(required=(fact,), probes=(), optional=(), blocked=blocked)
+    needed, _, rest = render_text(report).partition("Probes:")
+    assert ("thing" in needed) is bool(modes)
+    verdicts = dict(line.split(": ", 1) for line in rest.splitlines()[-2:])
+    for mode, verdict in verdicts.items():
+        is_needed = mode in modes
+        expected = {True: "works here", None: "works here, if thing can be had"}
+        assert verdict == ("works here" if not is_needed else expected.get(have, "missing thing"))
+    assert ("for observe and enforce: work" in needed) is (not have and len(modes) == 2)
+
+
+def test_what_keeps_the_probe_from_loading_is_needed_for_enforcing() -> None:
+    facts = {fact.name: fact for fact in find_required()}
+    assert facts["kernel lockdown"].modes == facts["BTF"].modes == ("enforce",)
