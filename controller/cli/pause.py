@@ -5,6 +5,7 @@
 import argparse
 from collections.abc import Iterator
 import contextlib
+from pathlib import Path
 import time
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,21 @@ from controller.cli.common import (
     fail,
     find_state_dir,
 )
+from controller.host.state_dir import JOURNAL, owners, release_command
 
 if TYPE_CHECKING:
     from controller.host.pause_file import PauseEntry
 
-__all__ = ("EXAMPLE", "HELP", "add_arguments", "add_names", "describe", "main", "names")
+__all__ = (
+    "EXAMPLE",
+    "HELP",
+    "add_arguments",
+    "add_names",
+    "describe",
+    "main",
+    "names",
+    "without_agent",
+)
 
 HELP = "give back knobs for a while, and go on measuring"
 EXAMPLE = "sweetpoint pause --for 2h --workload encode"
@@ -61,7 +72,6 @@ def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 done, 1 the file cannot be written, 2 not a duration or a name."""
     from controller.cli.known_names import unknown_name
     from controller.host.pause_file import PauseEntry, PauseError, change_pauses, parse_end
-    from controller.host.state_dir import owners
 
     now_s = time.time()
     state_dir = find_state_dir(arguments)
@@ -80,7 +90,7 @@ def main(arguments: argparse.Namespace) -> int:
         return fail(error, FAILED)
     print(describe(entries))
     if not runs:
-        print("no agent runs with this state directory now; one that is started obeys")
+        print(without_agent(state_dir, "an agent that starts before the end obeys the pause"))
     return DONE
 
 
@@ -94,6 +104,19 @@ def names(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield SERVICE, name
     for name in arguments.workload:
         yield WORKLOAD, name
+
+
+def without_agent(state_dir: Path, later: str) -> str:
+    """Return that no agent with *state_dir* does anything now, what happens *later*, what to do."""
+    from actuators.journal_view import view_journal
+    from controller.core.units import count
+
+    text = f"no agent runs with {state_dir}, so nothing changes now; {later}"
+    with contextlib.suppress(OSError):
+        if held := len(view_journal(state_dir / JOURNAL).records):
+            command = release_command(state_dir)
+            text += f"\n{count(held, 'knob')} still held: '{command}' gives back what is left"
+    return text
 
 
 def describe(entries: "tuple[PauseEntry, ...]") -> str:

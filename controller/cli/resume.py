@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from controller.cli.common import DONE, FAILED, WRONG, add_state_dir, fail, find_state_dir
-from controller.cli.pause import add_names, describe, names
+from controller.cli.pause import add_names, describe, names, without_agent
+from controller.host.state_dir import owners
 
 if TYPE_CHECKING:
     from controller.host.pause_file import PauseEntry
@@ -49,7 +50,15 @@ def main(arguments: argparse.Namespace) -> int:
     except OSError as error:
         return fail(error, FAILED)
     print(_report(present, left, now_s))
+    if not owners(state_dir):
+        print(without_agent(state_dir, _later(left)))
     return DONE
+
+
+def _later(left: "tuple[PauseEntry, ...]") -> str:
+    if left:
+        return "an agent that starts obeys the pauses that are left"
+    return "an agent that starts protects services at once"
 
 
 def _report(before: "Iterable[PauseEntry]", left: "tuple[PauseEntry, ...]", now_s: float) -> str:
