@@ -143,17 +143,17 @@ def read_indicator(
     window_ns = kind.window_ns if model.window is None else model.window
     text, learn = _sweet_point(model)
     sweet_point = None
+    if isinstance(model.sweet_point, ObjectiveModel) and name is not IndicatorName.SERVICE:
+        report(("sweet_point",), f"an objective is for {IndicatorName.SERVICE} only")
+        return None
     if text is not None:
-        sweet_point = _number(("sweet_point",), text, kind.parse, report)
+        sweet_point = _number(_place(model), text, kind.parse, report)
     if learn and kind.allow is None:
         can = ", ".join(each for each, other in _KINDS.items() if other.allow is not None)
         report(("sweet_point",), f"{name} needs a value; {can} can be learned")
         return None
     objective = None
     if isinstance(model.sweet_point, ObjectiveModel):
-        if name is not IndicatorName.SERVICE:
-            report(("sweet_point",), f"an objective is for {IndicatorName.SERVICE} only")
-            return None
         objective, sweet_point = sweet_point, (sweet_point or 0.0) * Margin().ratio
     if learn and model.bins:
         report(("bins",), "cannot be set where the sweet point is learned")
@@ -215,6 +215,14 @@ def _sweet_point(model: IndicatorModel) -> tuple[str | None, bool]:
     if isinstance(given, ObjectiveModel):
         return given.objective, False
     return (None, True) if given == "learn" else (given, False)
+
+
+def _place(model: IndicatorModel) -> tuple[str, ...]:
+    """Return the place of the value of the sweet point, below the indicator."""
+    given = model.sweet_point
+    if isinstance(given, LearnModel):
+        return "sweet_point", "until_sure"
+    return ("sweet_point", "objective") if isinstance(given, ObjectiveModel) else ("sweet_point",)
 
 
 def has_bins(name: IndicatorName) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel
+from controller.config.own_figure import find_unit_conflicts, steered_services
 from controller.config.profile_set import find_conflicts, load_profiles
 from controller.config.sections.agent import (
     BudgetConfig,
@@ -35,7 +36,7 @@ from controller.config.sections.service_level import ServiceLevelConfig, build_s
 from controller.config.state_dir import parse_directory
 from controller.config.workload_rules import WorkloadRule, build_rules
 from controller.config.yaml_document import ConfigError, Document, parse_document, read_text
-from controller.core.model import IndicatorName, Mode
+from controller.core.model import Mode
 from controller.core.settings import DiskSpec, HostFacts, Profile, Settings
 from controller.host.facts import online_cpus, present_cpus
 
@@ -101,10 +102,11 @@ def load(
         given = ("workloads",) in document.lines
         text = "must have at least one entry" if given else "is missing"
         problems.append(document.problem(("workloads",), text))
-    profiles = load_profiles(document, path.parent, model, problems, read)
+    loaded = load_profiles(document, path.parent, model, problems, read)
+    profiles = loaded.profiles
     http = _parse_http(document, model.http, problems)
     token_file = _parse_token_file(document, model, problems)
-    rules = build_rules(document, model.workloads, profiles, problems)
+    rules = build_rules(document, model.workloads, profiles, problems, refused=loaded.refused)
     state_dir, data_dir = parse_directory(model.state_dir), parse_directory(model.data_dir)
     for key, directory in {"state_dir": state_dir, "data_dir": data_dir}.items():
         if directory is None:
@@ -114,11 +116,13 @@ def load(
             document.problem(("reserve",), f"must be less than this host's {cpus} CPUs")
         )
     problems += _find_conflicts(document, model, profiles, rules, cpus)
+    steered = steered_services(rules, loaded)
+    problems += find_unit_conflicts(document, model.service_level, steered, loaded)
     service_level = build_service_level(
         document,
         model.service_level,
         services=set() if model.kubernetes else {rule.service for rule in rules},
-        sweet_points=_sweet_points(rules, profiles),
+        steered=steered.keys(),
         problems=problems,
     )
     network = build_network(document, model.network, problems)
@@ -204,15 +208,3 @@ def _find_conflicts(
     for name in sorted(chosen & set(profiles)):
         for _, loc, text in find_conflicts(profiles[name], model.tick, cpus):
             yield document.problem(loc, text)
-
-
-def _sweet_points(
-    rules: Iterable[WorkloadRule], profiles: Mapping[str, Profile]
-) -> Mapping[str, bool]:
-    """Map services with a sweet point for their own figure to whether that is a time."""
-    return {
-        rule.service: spec.is_time
-        for rule in rules
-        for spec in (profiles[rule.profile].indicators if rule.profile in profiles else ())
-        if spec.name is IndicatorName.SERVICE
-    }

@@ -7,6 +7,7 @@ Of two profiles with the same name the later one in this order replaces the earl
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel
@@ -24,7 +25,14 @@ from controller.core.model import Knob
 from controller.core.settings import Profile
 from controller.host.package_data import profiles_dir
 
-__all__ = ("DERIVED_SEPARATOR", "base_name", "find_conflicts", "load_profiles", "parse_profiles")
+__all__ = (
+    "DERIVED_SEPARATOR",
+    "LoadedProfiles",
+    "base_name",
+    "find_conflicts",
+    "load_profiles",
+    "parse_profiles",
+)
 
 # Separates the name of a profile from the descriptor in the name of a profile that was derived
 # from it. Names in files cannot contain it.
@@ -41,13 +49,24 @@ def base_name(profile: str) -> str:
     return profile.partition(DERIVED_SEPARATOR)[0]
 
 
+class LoadedProfiles(NamedTuple):
+    """Profiles by name, and the files that they were read from.
+
+    ``refused`` are the names of those whose files have a mistake.
+    """
+
+    profiles: dict[str, Profile]
+    documents: dict[str, Document]
+    refused: set[str]
+
+
 def load_profiles(
     document: Document,
     folder: Path,
     model: ConfigModel,
     problems: list[str],
     read: Callable[[Path], str] = read_text,
-) -> dict[str, Profile]:
+) -> LoadedProfiles:
     """Return the shipped profiles and those that *model* lists, by name.
 
     File names in *model* are relative to *folder*, and *read* returns their text. Their problems go
@@ -57,7 +76,9 @@ def load_profiles(
     """
     shipped = sorted(profiles_dir().glob(f"*{_SUFFIX}"))
     evicts = model.kubernetes is not None or model.eviction.standalone is not StandaloneAction.OFF
-    profiles = {file.stem: _profile(read_document(file), model.tick, evicts) for file in shipped}
+    documents = {file.stem: read_document(file) for file in shipped}
+    profiles = {name: _profile(each, model.tick, evicts) for name, each in documents.items()}
+    refused: set[str] = set()
     seen: dict[str, Path] = {}
     for index, name in enumerate(model.profiles):
         file = folder / name
@@ -67,16 +88,29 @@ def load_profiles(
             problems += [document.problem(("profiles", index), each) for each in error.problems]
             continue
         try:
-            profile = _profile(parse_document(text, str(file)), model.tick, evicts)
+            read_from = parse_document(text, str(file))
         except ConfigError as error:
             problems += error.problems
+            refused.add(file.stem)
+            continue
+        try:
+            profile = _profile(read_from, model.tick, evicts)
+        except ConfigError as error:
+            problems += error.problems
+            refused.add(_name(read_from) or file.stem)
             continue
         if profile.name in seen:
             text = f"{file} and {seen[profile.name]} both define profile {profile.name!r}"
             problems.append(document.problem(("profiles", index), text))
         seen[profile.name] = file
         profiles[profile.name] = profile
-    return profiles
+        documents[profile.name] = read_from
+    return LoadedProfiles(profiles, documents, refused)
+
+
+def _name(document: Document) -> str:
+    name = document.data.get("name") if isinstance(document.data, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def parse_profiles(

@@ -6,7 +6,7 @@ What is wrong here is wrong in the text alone, whichever cgroups exist now. What
 host finds is left out there (``controller.workloads.static``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -49,9 +49,14 @@ def build_rules(
     models: Iterable[WorkloadModel],
     profiles: Mapping[str, Profile],
     problems: list[str],
+    *,
+    refused: Collection[str] = (),
 ) -> tuple[WorkloadRule, ...]:
-    """Return the checked section; what is wrong in it is added to *problems*."""
-    rules = tuple(_rules(document, models, profiles, problems))
+    """Return the checked section; what is wrong in it is added to *problems*.
+
+    Profiles of the names in *refused* exist, and their problems were told.
+    """
+    rules = tuple(_rules(document, models, {*profiles, *refused}, problems))
     for index, text in _find_claimed(rules):
         problems.append(document.problem(("workloads", index, "cgroup"), text))
     return rules
@@ -60,7 +65,7 @@ def build_rules(
 def _rules(
     document: Document,
     models: Iterable[WorkloadModel],
-    profiles: Mapping[str, Profile],
+    profiles: Collection[str],
     problems: list[str],
 ) -> Iterable[WorkloadRule]:
     names: dict[str, int] = {}

@@ -213,17 +213,16 @@ def build_service_level(
     model: ServiceLevelModel | None,
     *,
     services: Collection[str],
-    sweet_points: Mapping[str, bool],
+    steered: Collection[str],
     problems: list[str],
 ) -> ServiceLevelConfig | None:
     """Return the checked section, ``None`` without it; conflicts are added to *problems*.
 
     :param services: names of all services of the configuration; empty if pods name services.
-    :param sweet_points: services whose profile has a sweet point for their own figure, and
-        whether that is a time.
+    :param steered: services whose profile has a sweet point for their own figure.
     """
     top: Loc = ("service_level",)
-    for service in sorted(set(sweet_points) - set(model.services if model else ())):
+    for service in sorted(set(steered) - set(model.services if model else ())):
         text = f"{service!r} has a sweet point for its own figure, but no source here"
         problems.append(document.problem((*top, "services"), text))
     if model is None:
@@ -240,11 +239,6 @@ def build_service_level(
         problems += [document.problem((*loc, *at), text) for at, text in _find_conflicts(one)]
         if services and service not in services:
             problems.append(document.problem(loc, "no workload belongs to this service"))
-        is_time = _UNITS[one.unit] is not None
-        if sweet_points.get(service, is_time) != is_time:
-            text = "does not match the sweet point of its profile, which is "
-            text += "not a time (a time has a unit, such as 20ms)" if is_time else "a time"
-            problems.append(document.problem((*loc, "unit"), text))
         source = _source(one)
         if source is not None:
             sources.append(_service_source(service, one, source))

@@ -191,14 +191,14 @@ def test_how_far_above_normal_a_learned_sweet_point_lies() -> None:
         (
             "service",
             {"sweet_point": {"objective": "2 cm"}},
-            "sweet_point",
+            "sweet_point.objective",
             "'2 cm' is not",
         ),
         ("net_rate", {"sweet_point": "learn"}, "sweet_point", "net_rate needs a value; runq_p50"),
         (
             "cpi",
             {"sweet_point": {"learn": True, "until_sure": "2ms"}},
-            "sweet_point",
+            "sweet_point.until_sure",
             "'2ms' is not a number without a unit",
         ),
         (

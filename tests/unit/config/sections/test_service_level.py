@@ -152,7 +152,8 @@ indicators:
 """
 
 
-NOT_OF = f"{SHOP}.unit: does not match the sweet point of its profile, which is"
+PLACE = "steered.yaml:3: indicators.service.sweet_point"
+UNIT = "config.yaml: service_level.services.shop.unit is"
 
 
 @pytest.mark.parametrize(
@@ -160,14 +161,36 @@ NOT_OF = f"{SHOP}.unit: does not match the sweet point of its profile, which is"
     [
         ("20ms", "s", None),
         ("20", "number", None),
-        ("20ms", "number", f"{NOT_OF} a time"),
-        ("20", "ms", f"{NOT_OF} not a time (a time has a unit, such as 20ms)"),
-        ("20ms", None, "service_level.services: 'shop' has a sweet point for its own figure"),
+        (
+            "20ms",
+            "number",
+            f"{PLACE}: '20ms' is a time, but the figure is none ({UNIT} 'number'): write a number, "
+            "or set that unit to s, ms, us or ns",
+        ),
+        (
+            "20",
+            "ms",
+            f"{PLACE}: '20' has no unit, but the figure is a time ({UNIT} 'ms'): write 20ms or "
+            "20s, or set that unit to number",
+        ),
+        (
+            "{objective: 10}",
+            "s",
+            f"{PLACE}.objective: '10' has no unit, but the figure is a time ({UNIT} 's'): write "
+            "10ms or 10s, or set that unit to number",
+        ),
+        (
+            "20ms",
+            None,
+            "config.yaml:6: service_level.services: 'shop' has a sweet point for its own figure, "
+            "but no source here",
+        ),
     ],
 )
 def test_a_sweet_point_needs_a_source_of_its_unit(
     tmp_path: Path, sweet_point: str, unit: str | None, problem: str | None
 ) -> None:
+    """A mistake is told with file, line and key, and what to write."""
     (tmp_path / "steered.yaml").write_text(STEERED % sweet_point)
     path = tmp_path / "config.yaml"
     service = "api" if unit is None else "shop"
@@ -186,7 +209,33 @@ def test_a_sweet_point_needs_a_source_of_its_unit(
     with pytest.raises(ConfigError) as error:
         load(path, cpus=4)
     (found,) = error.value.problems
-    assert found.split(": ", 1)[1].startswith(problem)
+    assert found.replace(f"{tmp_path}/", "") == problem
+
+
+@pytest.mark.parametrize(
+    ("indicator", "problem"),
+    [
+        ("service: {sweet_point: {objective: 10x}}", "service.sweet_point.objective: '10x' is"),
+        ("runq_p99: {sweet_point: {objective: 10}}", "runq_p99.sweet_point: an objective is for"),
+        (
+            "runq_p99: {sweet_point: {learn: true, until_sure: 4}}",
+            "runq_p99.sweet_point.until_sure: '4' is not a duration such as 200ms",
+        ),
+    ],
+)
+def test_a_mistake_in_a_profile_is_told_once_at_its_key(
+    tmp_path: Path, indicator: str, problem: str
+) -> None:
+    (tmp_path / "steered.yaml").write_text(f"name: steered\nindicators:\n  {indicator}\n")
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "profiles: [steered.yaml]\n"
+        "workloads: [{name: shop, cgroup: /shop, class: latency-sensitive, profile: steered}]\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        load(path, cpus=4)
+    (found,) = error.value.problems
+    assert found.startswith(f"{tmp_path}/steered.yaml:3: indicators.{problem}")
 
 
 @pytest.mark.parametrize("socket", ["run/x", "/run/../x", "/" + "x" * 108])
