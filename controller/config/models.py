@@ -187,8 +187,8 @@ class ProfileModel(Strict):
     description: str = ""
     """What the profile is for, for people; the agent does not use it."""
     indicators: Annotated[dict[Annotated[IndicatorName, Text], IndicatorModel], Field(min_length=1)]
-    """Sweet points by indicator; an indicator steers its channel, and a channel without one is
-    left alone."""
+    """Sweet points by indicator, all of them: none comes from the profile default; a channel
+    without an indicator is left alone."""
     sched_idle: bool = True
     """Whether best-effort work is sched-idle while a service with this profile runs."""
     be_share_min: Annotated[float, RATIO] = raw_default("20%")

@@ -223,7 +223,8 @@ def build_service_level(
     """
     top: Loc = ("service_level",)
     for service in sorted(set(steered) - set(model.services if model else ())):
-        text = f"{service!r} has a sweet point for its own figure, but no source here"
+        text = f"{service!r} has a sweet point for its own figure, but no source here: add one of "
+        text += ", ".join(_KINDS)
         problems.append(document.problem((*top, "services"), text))
     if model is None:
         return None

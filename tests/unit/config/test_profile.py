@@ -214,3 +214,14 @@ def test_schema_and_models_agree_on_a_wrong_unit() -> None:
     jsonschema.validate(yaml.safe_load(MINE), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(MINE.replace("window: 2s", "window: 2")), schema)
+
+
+@pytest.mark.usefixtures("directory")
+def test_indicators_are_not_inherited_and_the_schema_and_the_docs_say_so() -> None:
+    Path("mine.yaml").write_text("name: mine\nindicators: {psi_io: {sweet_point: 3%}}\n")
+    (indicator,) = load(Path("config.yaml"), cpus=4).settings.profiles["mine"].indicators
+    assert indicator.name is IndicatorName.PSI_IO
+    said = json_schemas()["profile"]["properties"]["indicators"]["description"]
+    assert "none comes from the profile default" in said
+    docs = (Path(__file__).parents[3] / "docs" / "PROFILES.md").read_text()
+    assert "none is inherited from the profile `default`" in docs

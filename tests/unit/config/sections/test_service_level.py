@@ -183,7 +183,7 @@ UNIT = "config.yaml: service_level.services.shop.unit is"
             "20ms",
             None,
             "config.yaml:6: service_level.services: 'shop' has a sweet point for its own figure, "
-            "but no source here",
+            "but no source here: add one of prometheus, metrics, json, push",
         ),
     ],
 )
