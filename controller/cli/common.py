@@ -190,7 +190,8 @@ def _config_of(state_dir: Path) -> Path:
     """Return the configuration of the agent that runs with *state_dir*, otherwise the usual one."""
     from controller.host.running_agents import running_agents
 
-    found = (each.config for each in running_agents() if each.state_dir == state_dir)
+    wanted = state_dir.resolve()
+    found = (each.config for each in running_agents() if each.state_dir.resolve() == wanted)
     return next(found, None) or _CONFIG
 
 

@@ -15,6 +15,7 @@ from controller.cli.common import (
     DONE,
     FAILED,
     WRONG,
+    WrongAgentError,
     add_source,
     add_state_dir,
     clock,
@@ -27,6 +28,7 @@ from controller.host.state_dir import owners, release_command
 
 if TYPE_CHECKING:
     from controller.cli.held import Held, HeldKnobRow, LimitedRow
+    from controller.cli.top_pages import Page
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "limited_lines", "lines", "main", "plain")
 
@@ -62,34 +64,40 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _held(arguments: argparse.Namespace) -> tuple["Held", str]:
     """Return what is held, and what to do next."""
-    from controller.cli.held import of_journal, of_page
+    from controller.cli.held import of_journal
     from controller.cli.top_pages import SourceError, own_page, pages
+    from controller.config.yaml_document import ConfigError
 
-    more = "'sweetpoint explain NAME' says what led to it, 'sweetpoint pause' gives it back"
     if arguments.url is not None or arguments.node is not None:
         arguments.once = arguments.raw = True
-        arguments.interval = 1.0
+        arguments.interval = 2.0
         page = next(pages(arguments, threading.Event()))
         if isinstance(page, SourceError):
             raise page
-        return of_page(page, time.time_ns()), more
+        return _of_agent(page)
     state_dir = find_state_dir(arguments)
     runs = bool(owners(state_dir))
     problem = f"no agent runs with {state_dir}: this is what its journal says"
     # Only root can see an agent by its lock, but any user its pages.
     if runs or os.geteuid() != 0:
         try:
-            return of_page(own_page(find_config(arguments)), time.time_ns()), more
-        except SourceError as error:
+            return _of_agent(own_page(find_config(arguments)))
+        except (SourceError, ConfigError, WrongAgentError) as error:
             if not runs:
                 raise
             problem = f"the agent was not asked, so this is what its journal says: {error}"
-            more = ""
     held = of_journal(state_dir, time.time_ns(), problem)
-    release = release_command(state_dir)
-    if not runs:
-        more = f"'{release}' restores them now; an agent that starts does so first"
-    return held, more if held.knobs else ""
+    then = f"'{release_command(state_dir)}' restores them now; an agent that starts does so first"
+    return held, "" if runs else then
+
+
+def _of_agent(page: "Page") -> tuple["Held", str]:
+    from controller.cli.held import of_page
+
+    held = of_page(page, time.time_ns())
+    if held.mode == "observe":
+        return held, "'sweetpoint advise' says what enforcing would bring"
+    return held, "'sweetpoint explain NAME' says what led to it, 'sweetpoint pause' gives it back"
 
 
 def lines(held: "Held", then: str) -> Iterator[str]:

@@ -18,13 +18,16 @@ from controller.cli.main import main
 from controller.core.in_force import InForce
 from controller.core.model import Knob, KnobValue, Mode
 from controller.demo.programs import free_port
+from controller.host import running_agents
 from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses
+from controller.host.running_agents import RunningAgent
 from controller.host.state_dir import JOURNAL, Lock
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import PublishedState
 from tests.support.needs import needs_root
 from tests.support.reports import JOB
-from tests.unit.cli.published import published
+from tests.unit.cli.published import page, published
+from tests.unit.cli.test_top import KUBECTL
 
 QUOTA = Record(
     JOB,
@@ -106,7 +109,8 @@ def test_in_observe_mode_nothing_is_said_to_be_held(
     assert "1 of 1 best-effort workload would be limited" in out
     assert "job: 0.50cpu, would be limited since " in out
     assert "Knobs that would be held:" in out
-    assert "Held" not in out
+    assert "Held" not in out and "pause'" not in out
+    assert out.splitlines()[-1] == "'sweetpoint advise' says what enforcing would bring"
 
 
 @pytest.mark.usefixtures("server")
@@ -169,6 +173,31 @@ def test_an_agent_without_pages_is_told_from_none(
     assert r"/batch/\x1b[31m" in out
 
 
+@pytest.mark.parametrize("text", [None, "mode: wrong\n"])
+def test_a_configuration_that_is_wrong_now_hides_nothing(
+    text: str | None,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """While the agent goes on with the one that it has; the directory may be a relative one."""
+    monkeypatch.chdir(config.parent)
+    if text is None:
+        config.unlink()
+    else:
+        config.write_text(text)
+    agents = [RunningAgent(config.parent / "state", config)]
+    monkeypatch.setattr(running_agents, "running_agents", lambda: agents)
+    Journal(Path("state", JOURNAL)).put(QUOTA)
+    lock = Lock(Path("state"))
+    try:
+        assert main(["status", "--state-dir", "state"]) == 0
+    finally:
+        lock.close()
+    out = capsys.readouterr().out
+    assert "1 knob held" in out and str(config) in out
+
+
 def test_a_reader_changes_no_journal_and_tells_what_it_cannot_evaluate(tmp_path: Path) -> None:
     Journal(tmp_path).put(QUOTA)
     for name, content in {
@@ -182,6 +211,21 @@ def test_a_reader_changes_no_journal_and_tells_what_it_cannot_evaluate(tmp_path:
     assert [each for each, _ in found.records] == [QUOTA]
     assert {each.suffix for each in found.unread} == {".json", ".bad"}
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+def test_the_agent_of_a_node_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL)
+    kubectl.chmod(0o755)
+    (tmp_path / "page").write_text(f"{json.dumps(page(published()))}\n")
+    assert main(["status", "--node", "n1"]) == 0
+    assert "job: 0.50cpu, limited since " in capsys.readouterr().out
+    assert main(["status", "--node", "n2"]) == 1
+    assert "no agent runs on node 'n2'" in capsys.readouterr().err
 
 
 @needs_root("to give a directory away")
