@@ -171,7 +171,7 @@ def _causes(each: "ServiceAdvice") -> Iterator[str]:
         named = ", ".join(f"{share.workload} {share.share:.0%}" for share in each.culprits)
         yield f"best-effort {each.be_share:.0%} on average{named and f' ({named})'}"
     for part in each.parts:
-        if part.kind is not PartKind.BEST_EFFORT:
+        if part.kind is not PartKind.BEST_EFFORT and part.share >= 0.005:  # not "0%"
             yield describe_part(part)
 
 

@@ -52,6 +52,8 @@ _STATES = {
     "paused": "it was paused, so nothing more was taken for it",
     "other": "the channel followed another service",
 }
+# In observe mode, where nothing is written.
+_WOULD = {"squeeze": "best-effort would have been limited for it"}
 _NOTES = {
     NoteKind.FOREIGN: "foreign write",
     NoteKind.REFUSED: "refused write",
@@ -209,7 +211,8 @@ def _squeeze(squeeze: Squeeze) -> Iterator[str]:
     if squeeze.use_cpus is not None:
         before = squeeze.use_before_cpus
         earlier = "" if before is None else f"{format_cpus(before)} before, "
-        yield _row("use", f"{earlier}{format_cpus(squeeze.use_cpus)} on average while limited")
+        when = "while limited" if squeeze.mode is Mode.ENFORCE else "meanwhile"
+        yield _row("use", f"{earlier}{format_cpus(squeeze.use_cpus)} on average {when}")
     if squeeze.loop is not None:
         yield from _effect(squeeze.effect, observed=squeeze.mode is Mode.OBSERVE)
     if squeeze.ended_by:
@@ -219,11 +222,14 @@ def _squeeze(squeeze: Squeeze) -> Iterator[str]:
 def _suffering(suffering: Suffering) -> Iterator[str]:
     yield _row("what", f"at worst {describe_loop(suffering.loop)}")
     yield from _evidence(suffering.be_share, suffering.culprits)
-    if suffering.parts:
-        yield _row("parts", ", ".join(map(describe_part, suffering.parts)))
+    if parts := [each for each in suffering.parts if each.share >= _NAMED]:
+        yield _row("parts", ", ".join(map(describe_part, parts)))
     for state, time_ns in sorted(suffering.states_ns.items(), key=lambda item: -item[1]):
         if time_ns:
-            text = f"{state_words(state)} for {lasted(time_ns)}: {_STATES.get(state, '')}"
+            why = _STATES.get(state, "")
+            if suffering.mode is Mode.OBSERVE:
+                why = _WOULD.get(state, why)
+            text = f"{state_words(state)} for {lasted(time_ns)}: {why}"
             yield _row("state", text + _in_force(suffering, state, time_ns))
     if suffering.others:
         yield _row("others", f"the channel also followed {', '.join(suffering.others[:5])}")

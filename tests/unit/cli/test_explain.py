@@ -8,9 +8,13 @@ import time
 
 import pytest
 
+from controller.agent.history.incidents import Squeeze, Suffering
 from controller.cli.explain import span_ns
-from controller.cli.explain_text import lasted
+from controller.cli.explain_text import _paragraph, lasted
+from controller.core.decision import Part, PartKind
+from controller.core.model import Channel, Mode
 from controller.core.units import NS_PER_SEC
+from tests.support.reports import LOOP
 
 ZONE = timezone(timedelta(hours=2))
 
@@ -92,3 +96,23 @@ def test_what_is_not_a_time(text: str) -> None:
 )
 def test_lasted(time_ns: int, text: str) -> None:
     assert lasted(time_ns) == text
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_in_observe_mode_no_line_says_that_something_was_limited(mode: Mode) -> None:
+    squeeze = Squeeze(began_ns=0, mode=mode, loop=LOOP, use_cpus=0.3, use_before_cpus=0.4)
+    states = {"squeeze": NS_PER_SEC, "free": NS_PER_SEC}
+    suffering = Suffering(
+        began_ns=0, mode=mode, channel=Channel.CPU, loop=LOOP, states_ns=states, limited_ns=states
+    )
+    lines = [*_paragraph(squeeze), *_paragraph(suffering)]
+    claims = [line for line in lines if "limited" in line and "would have been" not in line]
+    assert bool(claims) is (mode is Mode.ENFORCE)
+
+
+def test_parts_of_nothing_are_not_named() -> None:
+    parts = (Part(PartKind.OUTSIDE, "/backup", 0.9), Part(PartKind.UNKNOWN, "", 0.004))
+    suffering = Suffering(
+        began_ns=0, mode=Mode.ENFORCE, channel=Channel.CPU, loop=LOOP, parts=parts
+    )
+    assert "    parts     outside /backup 90%" in [*_paragraph(suffering)]
