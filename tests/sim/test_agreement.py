@@ -306,6 +306,21 @@ def test_parts_are_those_of_the_evidence(loop: Watched) -> None:
         assert sum(each.share for each in cause.parts) == pytest.approx(1.0, abs=0.05)
 
 
+def test_explain_and_the_record_agree_since_when(loop: Watched, explain: Explain) -> None:
+    """To the tick, although a moment of the history stands for a second or more."""
+    since_ns = {
+        EPOCH_NS + each.since_ns
+        for seen in loop.seen
+        for each in seen.record.limited
+        if each.workload.name == "batch-0"
+    }
+    found = incidents(explain, "batch-0", "squeeze")
+    assert found
+    for squeeze in found:
+        began_ns = datetime.fromisoformat(squeeze["began"]).timestamp() * 1e9
+        assert any(abs(began_ns - each) < 2e6 for each in since_ns), squeeze["began"]
+
+
 def test_the_largest_culprit_has_a_name(loop: Watched, explain: Explain) -> None:
     for service in loop.node.sensitive:
         found = incidents(explain, service.name, "suffering")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from controller.agent.history.records import Asked, Foreign, Moment, Suffered, Use, Write
+from controller.agent.history.records import Asked, Foreign, HeldSince, Moment, Suffered, Use, Write
 from controller.core.control.suffering import SufferingClock, is_worse
 from controller.core.decision import (
     Action,
@@ -72,6 +72,7 @@ class MomentBuilder:
         self._new_workloads: tuple[Workload, ...] | None = None
         self._writes: dict[Place, Write] = {}
         self._asked: dict[str, Asked] = {}
+        self._since: dict[Place, HeldSince] = {}
         self._foreign: list[Foreign] = []
         self._refused: list[Outcome] = []
         self._verdicts: list[Verdict] = []
@@ -158,6 +159,7 @@ class MomentBuilder:
             rungs=tuple(rung for rung in plan.rungs if rung.part > 0),
             writes=tuple(self._writes.values()),
             asked=tuple(self._asked.values()),
+            since=tuple(self._since.values()),
             foreign=tuple(self._foreign),
             refused=tuple(self._refused),
             verdicts=tuple(self._verdicts),
@@ -221,6 +223,8 @@ class MomentBuilder:
             if known is not None and known.since_ns != held.since_ns:
                 self._note_foreign(known, held.original, mode)
                 known = None
+            if known is None:
+                self._since[place] = HeldSince(held.target, held.knob, held.since_ns)
             if known is None or known.value != held.value:
                 value = held.original if known is None else known.value
                 self._write(place, held, value, held.value, held.reason, held=True)

@@ -51,6 +51,7 @@ __all__ = (
     "VERSION",
     "Asked",
     "Foreign",
+    "HeldSince",
     "Line",
     "Moment",
     "Start",
@@ -88,6 +89,14 @@ class Asked(NamedTuple):
     channel: Channel
     service: str | None
     indicator: IndicatorName | None
+
+
+class HeldSince(NamedTuple):
+    """When the agent began to hold a knob, within a moment; CLOCK_MONOTONIC."""
+
+    target: Target
+    knob: Knob
+    since_ns: int
 
 
 class Suffered(NamedTuple):
@@ -156,9 +165,10 @@ class Moment:
     channel, or whose service suffers. ``worst`` are loops of earlier ticks of the moment with a
     larger raw value. ``suffered`` sums the ticks of the moment, which stand for ``ran_ns``
     (``None``: of an agent that did not count). ``writes`` are the changes of what is in force, as
-    read back; ``asked`` says for whom. ``refused`` are writes that the kernel refused. ``uses`` are
-    those of the limited and of the culprits, the largest first; ``be_use_cpus`` is that of all
-    best-effort work (``None``: not measured), ``cut_cpus`` what all limited workloads used beyond
+    read back; ``asked`` says for whom, and ``since`` when new knobs began to be held. ``refused``
+    are writes that the kernel refused. ``uses`` are those of the limited and of the culprits, the
+    largest first; ``be_use_cpus`` is that of all best-effort work (``None``: not measured),
+    ``cut_cpus`` what all limited workloads used beyond
     their quotas and those of their parents, which is above 0 only in observe mode, where nothing
     limits them. ``workloads``: the list, if it changed. ``pause`` is in force at the end of the
     moment. ``core_overlap_ratio`` is the snapshot's at its end. ``dropped`` counts texts and writes
@@ -177,6 +187,7 @@ class Moment:
     rungs: tuple[RungReport, ...] = ()
     writes: tuple[Write, ...] = ()
     asked: tuple[Asked, ...] = ()
+    since: tuple[HeldSince, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     refused: tuple[Outcome, ...] = ()
     verdicts: tuple[Verdict, ...] = ()

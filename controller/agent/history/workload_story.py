@@ -148,6 +148,11 @@ class WorkloadStory(Story):
 
     def _take_writes(self, wall_ns: int, moment: Moment) -> None:
         self._asked = {each.reason: each for each in moment.asked}
+        # A moment may stand for a minute.
+        began = {
+            (each.target, each.knob): wall_ns - max(0, moment.time_ns - each.since_ns)
+            for each in moment.since
+        }
         for write in moment.writes:
             place = write.target, write.knob
             if self.is_parent(write.target) or _is_everyones(write.target):
@@ -157,7 +162,7 @@ class WorkloadStory(Story):
             if write.knob in ORDER:
                 self._take_order(wall_ns, write, moment.mode)
             elif write.held:
-                self._hold(wall_ns, place, write, moment.mode)
+                self._hold(began.get(place, wall_ns), place, write, moment.mode)
             else:
                 self._release(wall_ns, place, moment)
         for place, write in self._shared.items():
