@@ -57,8 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
         return fail(error, WRONG)
     advice = Advice(Coverage(since_ns, until_ns))
     data_dir = find_data_dir(arguments)
-    reader = HistoryReader(data_dir, MOMENTS)
     try:
+        reader = HistoryReader(data_dir, MOMENTS)
         advice.read(reader.lines())
     except OSError as error:
         return fail(no_history(data_dir, error), FAILED)

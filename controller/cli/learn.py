@@ -3,6 +3,7 @@
 """``sweetpoint learn``: observes services and prints profiles with their sweet points."""
 
 import argparse
+import os
 from pathlib import Path
 import sys
 
@@ -57,6 +58,8 @@ def main(arguments: argparse.Namespace) -> int:
         return fail(f"{arguments.write} exists", WRONG)
     if problem := find_unwritable(arguments.write):
         return fail(problem, WRONG)
+    if os.geteuid() != 0:
+        return fail("learn needs root, to measure: run it with sudo", FAILED)
     try:
         observations = observe(config, services, seconds, _tell)
     except (ConfigError, HostError) as error:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run until a signal; return the exit code: 0 done, 1 failed, 2 invalid configuration."""
     if os.geteuid() != 0:
-        return fail("run needs root; 'sweetpoint doctor' lists why", FAILED)
+        return fail("run needs root: run it with sudo; 'sweetpoint doctor' lists why", FAILED)
     # The agent must not wait in the run queues that it is there to shorten, least of all while it
     # compiles its probes on a node that is overloaded already. Children inherit all of it.
     with contextlib.suppress(PermissionError):

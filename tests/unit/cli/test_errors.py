@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usual mistakes at the command line are answered in one line without numbers of the kernel."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,26 @@ def test_a_mistake_is_one_line_with_what_to_do(
     assert "Errno" not in shown.err
     assert shown.out == ""
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [["run"], ["learn", "a"], ["advise"], ["explain", "a"]])
+def test_what_needs_root_says_so_at_once(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config, data = tmp_path / "config.yaml", tmp_path / "data"
+    config.write_text(
+        f"data_dir: {data}\nworkloads: [{{name: a, cgroup: /a, class: latency-sensitive}}]\n"
+    )
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(data / "history"))
+
+    monkeypatch.setattr("controller.agent.history.reader.HistoryReader.__init__", denied)
+    assert main([*command, "--config", str(config)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "root" in line
+    assert line.count(str(data)) == ("history" in line)
