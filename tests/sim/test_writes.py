@@ -22,7 +22,7 @@ def observe(name: str, law: LawSettings, seconds: int) -> Run:
 @pytest.mark.parametrize(
     ("name", "seconds"),
     [
-        ("load-steps", 100),
+        ("square", 100),
         pytest.param("load-steps", 180, marks=pytest.mark.thorough),
         pytest.param("square", 180, marks=pytest.mark.thorough),
     ],

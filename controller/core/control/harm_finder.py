@@ -3,23 +3,21 @@
 """Which best-effort workloads slow the services down that suffer: models, evidence, claims."""
 
 from collections.abc import Mapping
-import math
 
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.cut import Claim, Deeds
 from controller.core.control.harm_model import HarmModel
+from controller.core.indicators.slowdown import gain, pace_of
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.model import CgroupId, WorkloadSample
+from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import Service, WorkloadIndex
+from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("HarmFinder",)
 
 # Services with a model at the same time, which bounds the cost of a tick.
 _MOST_SERVICES = 3
 _KEEP_NS = 120 * NS_PER_SEC
-# A service that uses less runs too rarely for a slowdown.
-_LEAST_CPUS = 0.02
 # Certain harm below this (2 % longer) is none.
 _LEAST_HARM = 0.02
 # Between these standard deviations of the largest harm the model takes over from other evidence.
@@ -56,14 +54,19 @@ class HarmFinder:
             return
         changed = tracker.changed
         use = {
-            cgroup: _gain(*changed[cgroup], "oncpu_ns") / dt_ns if cgroup in changed else 0.0
+            cgroup: gain(*changed[cgroup], "oncpu_ns") / dt_ns if cgroup in changed else 0.0
             for cgroup in tracker.active
             if cgroup in workload_index.best_effort
         }
         for name, model in self._models.items():
-            found = _slowdown(services[name], changed, dt_ns)
+            found = pace_of(services[name], changed, dt_ns)
             if found is not None:
                 model.update(*found, use, dt_ns / NS_PER_SEC)
+
+    def doubt(self) -> None:
+        """Take all harm for unknown, around what is known: other knobs limit the workloads now."""
+        for model in self._models.values():
+            model.doubt()
 
     def certain(self, service: str) -> Mapping[CgroupId, float]:
         """Return the slowdown of *service* (logarithm) that is certainly each workload's.
@@ -149,30 +152,3 @@ class HarmFinder:
 def _trust(model: HarmModel) -> float:
     """Return how much a model counts beside other evidence, 0 to 1."""
     return min(1.0, max(0.0, (model.certainty - _UNSURE) / (_SURE - _UNSURE)))
-
-
-def _gain(old: WorkloadSample, new: WorkloadSample, name: str) -> float:
-    before, after = getattr(old, name), getattr(new, name)
-    return 0.0 if before is None or after is None else max(0.0, float(after - before))
-
-
-def _slowdown(
-    service: Service, changed: Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]], dt_ns: int
-) -> tuple[float, float] | None:
-    """Return the logarithms of a service's time per work, waits included, and of its work."""
-    pairs = [changed[cgroup] for cgroup in service.cgroups if cgroup in changed]
-
-    def total(*names: str) -> float:
-        return sum(_gain(*pair, name) for pair in pairs for name in names)
-
-    oncpu = total("oncpu_ns")
-    if oncpu < _LEAST_CPUS * dt_ns:
-        return None
-    waiting = math.log1p(total("wait_inflicted_ns") / oncpu)
-    cycles, instructions = total("cycles"), total("instructions")
-    if cycles > 0 and instructions > 0:
-        return math.log(cycles / instructions) + waiting, math.log(instructions / dt_ns)
-    packets = total("rx_packets", "tx_packets")
-    if packets > 0:
-        return math.log(oncpu / packets) + waiting, math.log(packets / dt_ns)
-    return waiting, math.log(oncpu / dt_ns)

@@ -92,6 +92,14 @@ class HarmModel:
         row = [1.0, load - self._load, max(0.0, sum(use.values()) - sum(own)), *own]
         self._observe(slowdown, row)
 
+    def doubt(self) -> None:
+        """Forget how sure the coefficients are: the workloads or the service changed."""
+        self._surprises = 0
+        self._cov[0][0] += _BASE_SD**2
+        for index in range(_COLUMNS, len(self._mean)):
+            self._cov[index][index] += _HARM_SD**2
+        self._contrasts = None
+
     def deeds(self) -> dict[CgroupId, float]:
         """Return how much more each workload slows the service down than the others would.
 
@@ -220,7 +228,7 @@ class HarmModel:
         if error * error > _SURPRISE**2 * variance:
             self._surprises += 1
             if self._surprises > 1:
-                self._open()
+                self.doubt()
             return
         self._surprises = 0
         self._noise += (
@@ -233,10 +241,3 @@ class HarmModel:
             line = cov[index]
             for column, other in enumerate(effect):
                 line[column] -= weight * other
-
-    def _open(self) -> None:
-        """Forget how sure the coefficients are: the workloads or the service changed."""
-        self._surprises = 0
-        self._cov[0][0] += _BASE_SD**2
-        for index in range(_COLUMNS, len(self._mean)):
-            self._cov[index][index] += _HARM_SD**2

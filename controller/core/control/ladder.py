@@ -169,7 +169,7 @@ class Ladder:
                 channel=self._channel,
                 knob=rung.knob,
                 part=rung.part,
-                usable=rung in self._usable,
+                usable=rung in self._usable or rung.knob in self.spared,
                 setting=rung.describe(),
             )
             for rung in self.rungs

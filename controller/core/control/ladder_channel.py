@@ -6,12 +6,13 @@ The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 """
 
 from dataclasses import replace
+import math
 
 from controller.core.control.channel_loops import ChannelLoops, Specs
 from controller.core.control.evidence import Evidence
 from controller.core.control.ladder import Ladder, Rung, TickContext
 from controller.core.control.pace import PacedLimiter
-from controller.core.control.rung_trial import RungTrial, count
+from controller.core.control.rung_trial import TRIED_PER_S, Front, RungTrial, count
 from controller.core.control.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.control.rungs.link_ceiling import LinkCeilingRung
 from controller.core.control.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
@@ -129,7 +130,7 @@ class LadderChannel:
     @property
     def by_traffic(self) -> bool:
         """Whether memory traffic harms: knobs that act on nothing else had sufficed."""
-        return bool(self.ladder.spared)
+        return bool(self.ladder.spared) and self._trial.sufficed
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
@@ -209,11 +210,11 @@ class LadderChannel:
                     choice = limiter.rise(choice, self.loops, limits, context.dt_s)
                 moment = context.now_ns, context.dt_s
                 # A knob with few settings is released setting by setting. In a trial nothing is
-                # known of what the quota does, so it is released slowly.
+                # known of what the quota does, so it is released more slowly.
                 fine = limits.release_spacing_ns < NS_PER_SEC
-                if self._law.fast_release and fine and not self._trial.active:
-                    count = ladder.usable_count
-                    limiter.limit_paced(choice.wanted, self.loops, limits, *moment, count)
+                if self._law.fast_release and fine:
+                    pace = ladder.usable_count, TRIED_PER_S if self._trial.active else math.inf
+                    limiter.limit_paced(choice.wanted, self.loops, limits, *moment, *pace)
                 else:
                     limiter.limit(choice.wanted, limits, *moment)
             limiter.set(ladder.apply(limiter.applied, context))
@@ -228,11 +229,8 @@ class LadderChannel:
             self._end_trial()
             ladder.update(context)
             return
-        others = [rung for rung in ladder.rungs if rung is not quota]
-        may_go = quota.part <= 0 and any(each.part > 0 for each in others)
-        may_go = may_go and quota.usable(context)
         trial.update(
-            frozenset(each.knob for each in others if may_go),
+            self._front(quota, context),
             applied,
             self.loops.excess if applied > 0 else None,
             lambda: count(context.tracker.samples, context.workload_index.best_effort),
@@ -243,10 +241,23 @@ class LadderChannel:
         if trial.spared == ladder.spared:
             return
         ladder.spared = trial.spared
+        if trial.active and not trial.sufficed and context.harm is not None:
+            # It was learned while the other rungs held the culprits down.
+            context.harm.doubt()
         ladder.update(context)
         if trial.demand is not None:
             self.loops.shift(trial.demand - applied)
             self._limiter.set(trial.demand)
+
+    def _front(self, quota: Rung, context: TickContext) -> Front:
+        if not quota.usable(context):
+            return Front()
+        others = [each for each in self.ladder.rungs if each is not quota and each.usable(context)]
+        return Front(
+            frozenset(each.knob for each in others),
+            limited=any(each.part > 0 for each in others),
+            short=quota.part > 0 and all(each.part >= 1 for each in others),
+        )
 
     def _end_trial(self) -> None:
         self._trial = RungTrial()

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The applied demand of a channel, which may rise and fall faster than its loops ask for."""
 
+import math
+
 from controller.core.control.channel_loops import ChannelLoops
 from controller.core.control.limiters import RateLimiter
 from controller.core.control.release import ReleasePace
@@ -52,17 +54,19 @@ class PacedLimiter(RateLimiter):
         now_ns: int,
         dt_s: float,
         rungs: int = 1,
+        fastest_per_s: float = math.inf,
     ) -> float:
         """Move the applied demand towards *wanted* in [0, 1] as ``limit`` does, or faster.
 
         What is released without the loops is taken from their demands as well, without a bump.
         *rungs* is the number of rungs that the demand is divided among: each has a part of it, so
-        the same release of a knob is a smaller one of the demand.
+        the same release of a knob is a smaller one of the demand. No more than *fastest_per_s* is
+        released without the loops.
         """
         pace = self._pace.update(self.applied, loops.excess, now_ns, dt_s)
         if self.applied >= pace.least > wanted:
             wanted = pace.least
-        extra = pace.speed_per_s * dt_s / rungs
+        extra = min(pace.speed_per_s, fastest_per_s) * dt_s / rungs
         if extra > 0:
             loops.shift(-extra)
             wanted = max(0.0, wanted - extra)

@@ -3,13 +3,16 @@
 """Which rungs of a ladder protect a service at the least cost of best-effort work.
 
 The first rungs of the cache channel, cache ways and memory bandwidth, limit all best-effort work
-together; the quota limits the workloads that hurt. A streamer that is throttled by memory bandwidth
-also keeps the CPUs that others could use. So, after a calm time in a squeeze, the other rungs are
-let go and the quota takes over. If the service is as well and the work is more, it stays so;
-otherwise the rungs are put back, and it is tried again ever less often.
+together; the quota limits the workloads that hurt, once they are known. Which of them leaves more
+work depends on the harm, so it is found out:
 
-The quota moves first, to a stricter setting than it is likely to need: the service must not pay
-for the trial. Work is counted in instructions, because the CPU time of a workload does not fall
+- A squeeze begins with the quota alone. If the service suffers again, the other rungs come first.
+- After a calm time, or if the other rungs are at their stops and the quota is needed as well, they
+  are let go on trial and the quota takes over. If the work is more it stays so; otherwise the rungs
+  are put back, and it is tried again ever less often.
+
+In a trial the quota moves first, to a stricter setting than it is likely to need: the service must
+not pay for it. Work is counted in instructions, because the CPU time of a workload does not fall
 when its memory is throttled.
 """
 
@@ -20,21 +23,24 @@ from typing import NamedTuple
 from controller.core.control.pid import LowPass
 from controller.core.model import CgroupId, Knob, WorkloadSample
 
-__all__ = ("Counts", "RungTrial", "count")
+__all__ = ("TRIED_PER_S", "Counts", "Front", "RungTrial", "count")
 
 # Work and deviation are averaged over windows of this length, before and during a trial.
 _WINDOW_S = 10.0
-# A trial begins after so many windows in which the service was well and all did the same work.
+# A trial begins after so many windows in which the service was well and all did the same work, or
+# after one in which the other rungs were at their stops and the quota was needed as well.
 _CALM_WINDOWS = 3
 _SAME_WORK = 0.1
 # A demand below this moves the other rungs so little that they cost next to nothing.
-_LEAST_DEMAND = 0.15
+_LEAST_DEMAND = 0.05
 # A mean deviation in between is that of a loop that holds its sweet point.
 _WELL, _SLACK = 0.15, -0.2
 # Time for the quota to find its place: until the service has no slack left, or so long.
 _SETTLED_S, _LATEST_S = 30.0, 90.0
 # The part of the quota's range with which a trial begins.
-_FIRST_PART = 0.6
+_FIRST_PART = 0.4
+# The quota is released no faster than this without the loops.
+TRIED_PER_S = 0.02
 # A deviation above this, or a quota at its stop, for so long, shows that a quota is not enough.
 _BAD, _BAD_S = 0.4, 0.4
 _STOP, _STOPPED_S = 0.97, 8.0
@@ -42,7 +48,7 @@ _SMOOTH_S = 1.0
 # More work than this part is better; loads of services that differ by more are not compared.
 _BETTER = 1.01
 # Less work than this part, while the quota still finds its place, ends a trial.
-_HOPELESS = 0.9
+_HOPELESS = 0.7
 _LIKE_LOAD = 0.15
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 300.0, 3600.0
 # A result is used for so long; after so long without a squeeze it is forgotten.
@@ -71,8 +77,21 @@ def count(samples: Iterable[WorkloadSample], best_effort: Collection[CgroupId]) 
     return Counts(batch, services)
 
 
+class Front(NamedTuple):
+    """The rungs in front of the quota.
+
+    ``knobs`` are those that can be moved now, empty if the quota cannot; ``limited``: one of them
+    is; ``short``: all are at their stops, and the quota had to begin.
+    """
+
+    knobs: frozenset[Knob] = frozenset()
+    limited: bool = False
+    short: bool = False
+
+
 class _State(Enum):
-    WATCHED = "watched"
+    FIRST = "first"  # from the beginning of a squeeze
+    WATCHED = "watched"  # the other rungs are in front of the quota
     TRIED = "tried"
     KEPT = "kept"
 
@@ -139,8 +158,9 @@ class RungTrial:
     """The trial of one ladder, whose last rung is the quota.
 
     ``spared``: the knobs that are left free. ``demand``: the demand to set in this tick, because
-    ``spared`` changed, ``None`` without a change. ``report`` is the sentence of a tick in which the
-    trial began or ended, else empty.
+    ``spared`` changed, ``None`` without a change. ``sufficed``: the knobs that a trial lets go were
+    enough without the quota. ``report`` is the sentence of a tick in which the trial began or
+    ended, else empty.
     """
 
     __slots__ = (
@@ -148,9 +168,12 @@ class RungTrial:
         "_before",
         "_calm",
         "_deviation",
+        "_first_wait_s",
         "_free_s",
         "_left",
         "_pause_s",
+        "_settled",
+        "_short",
         "_since_s",
         "_state",
         "_wait_s",
@@ -158,13 +181,15 @@ class RungTrial:
         "demand",
         "report",
         "spared",
+        "sufficed",
     )
 
     def __init__(self) -> None:
         self.spared: frozenset[Knob] = frozenset()
         self.demand: float | None = None
         self.report = ""
-        self._pause_s = self._wait_s = self._free_s = self._left = 0.0
+        self.sufficed = False
+        self._pause_s = self._wait_s = self._free_s = self._left = self._first_wait_s = 0.0
         self._before: _Work | None = None
         self._window = _Window()
         self._enter(_State.WATCHED)
@@ -179,13 +204,15 @@ class RungTrial:
         self._calm = 0
         if state is _State.WATCHED:
             self._before = None
+            self._short = False
         self._since_s = self._bad_s = 0.0
+        self._settled = False
         self._deviation = LowPass()
         self._window.clear()
 
     def update(
         self,
-        others: frozenset[Knob],
+        front: Front,
         applied: float,
         deviation: float | None,
         count_now: Callable[[], Counts],
@@ -193,30 +220,29 @@ class RungTrial:
     ) -> None:
         """Take one tick of *dt_s* with the demand *applied*.
 
-        *others*: the knobs in front of the quota if they are limited now, the quota is not, and
-        could be; else empty. *deviation* is the largest of the services that ask for the squeeze,
-        or of all if none asks; ``None`` without a squeeze, or without data.
+        *deviation* is the largest of the services that ask for the squeeze, or of all if none asks;
+        ``None`` without a squeeze, or without data.
         """
         self.demand = None
         self.report = ""
         self._wait_s -= dt_s
+        self._first_wait_s -= dt_s
         if deviation is None:
-            self._window.clear()
-            self._free_s += dt_s
-            if self._free_s > _FORGET_S or self._state is _State.WATCHED:
-                self.spared = frozenset()
-                self._enter(_State.WATCHED)
+            self._wait(front, dt_s)
             return
         self._free_s = 0.0
         self._since_s += dt_s
         bad = self._is_bad(deviation, applied, dt_s)
         if self._state is _State.WATCHED:
-            if bad or not others:
+            if not front.limited or (bad and not front.short):
                 self._enter(_State.WATCHED)
             else:
-                work = self._window.add(deviation, count_now, dt_s)
-                if work is not None and self._is_calm(work, applied):
-                    self._begin(others, applied)
+                self._watch(front, applied, deviation, count_now, dt_s)
+        elif self._state is _State.FIRST:
+            # A squeeze begins because the service suffers; that it ends takes a moment.
+            self._settled = self._settled or self._since_s > _STOPPED_S or self._is_well
+            if bad and self._settled:
+                self._put_others_first()
         elif bad:
             self._fail("the service suffers")
         elif self._state is _State.KEPT:
@@ -226,6 +252,48 @@ class RungTrial:
                 self._put_back()
         elif self._since_s > _SETTLED_S and (work := self._window.add(deviation, count_now, dt_s)):
             self._judge(work)
+
+    def _wait(self, front: Front, dt_s: float) -> None:
+        """Forget a result after some time without a squeeze, and choose how the next one begins."""
+        self._window.clear()
+        self._free_s += dt_s
+        if self._free_s <= _FORGET_S and self._state is not _State.WATCHED:
+            return
+        first = bool(front.knobs) and max(self._first_wait_s, self._wait_s) <= 0
+        self.spared = front.knobs if first else frozenset()
+        self.sufficed = False
+        self._enter(_State.FIRST if first else _State.WATCHED)
+
+    def _put_others_first(self) -> None:
+        self._left = 1.0 / (len(self.spared) + 1)
+        self._first_wait_s = _FIRST_PAUSE_S
+        self.report = f"{self._names} limited first: the service suffers with a quota alone"
+        self._put_back()
+
+    def _watch(
+        self,
+        front: Front,
+        applied: float,
+        deviation: float,
+        count_now: Callable[[], Counts],
+        dt_s: float,
+    ) -> None:
+        """Begin a trial after calm windows, or after one in which the rungs were not enough."""
+        if front.short is not self._short:
+            self._short = front.short
+            self._window.clear()
+            return
+        work = self._window.add(deviation, count_now, dt_s)
+        if work is not None and (self._is_calm(work, applied) or self._is_short(work)):
+            self._begin(front.knobs, applied)
+
+    def _is_short(self, work: _Work) -> bool:
+        return self._short and self._wait_s <= 0 and work.total > 0
+
+    @property
+    def _is_well(self) -> bool:
+        smooth = self._deviation.value
+        return smooth is not None and smooth <= _WELL
 
     def _is_bad(self, deviation: float, applied: float, dt_s: float) -> bool:
         smooth = self._deviation.update(deviation, dt_s, _SMOOTH_S)
@@ -244,19 +312,21 @@ class RungTrial:
     def _begin(self, others: frozenset[Knob], applied: float) -> None:
         self._left = applied
         self.spared, self.demand = others, _FIRST_PART
+        self.sufficed = not self._short
         self.report = f"{self._names} let go on trial: whether a quota alone leaves more work"
         self._enter(_State.TRIED)
 
     def _judge(self, work: _Work) -> None:
+        ended = self._since_s > _LATEST_S
+        settled = work.deviation > _SLACK or ended
         before = self._before
         assert before is not None
         gain = work.total / before.total
-        settled = work.deviation > _SLACK or self._since_s > _LATEST_S
         if not work.has_load_of(before):
             self._fail("the load of the services changed")
-        elif gain < (_BETTER if settled else _HOPELESS):
+        elif gain < (_BETTER if ended else _HOPELESS):
             self._fail(f"{gain:.2f} of the work")
-        elif settled:
+        elif settled and gain >= _BETTER:
             self.report = f"{self._names} stay free: {gain:.2f} of the work with a quota alone"
             self._enter(_State.KEPT)
 

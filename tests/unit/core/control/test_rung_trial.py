@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.control.rung_trial import Counts, RungTrial, count
+from controller.core.control.rung_trial import Counts, Front, RungTrial, count
 from controller.core.model import CgroupId, Knob, WorkloadSample
 
 TICK_S = 0.2
@@ -26,6 +26,7 @@ class Bench:
         deviation: float | None = 0.0,
         applied: float = 0.5,
         others: frozenset[Knob] = RESCTRL,
+        short: bool = False,
     ) -> list[str]:
         """Return what was reported; no knob is in the ladder in front of the quota if let go."""
         reports = []
@@ -33,8 +34,9 @@ class Bench:
             rates = self.batch, self.other, self.web
             for place, rate in enumerate(rates):
                 self._counts[place] += rate * TICK_S
-            limited = frozenset() if self.trial.spared else others
-            self.trial.update(limited, applied, deviation, self._count, TICK_S)
+            limited = bool(others) and not self.trial.spared
+            front = Front(others, limited, short)
+            self.trial.update(front, applied, deviation, self._count, TICK_S)
             if self.trial.report:
                 reports.append(self.trial.report)
         return reports
@@ -71,16 +73,15 @@ def test_the_quota_is_strict_at_first(bench: Bench) -> None:
     for _ in range(160):
         bench.run(TICK_S)
         demands.add(bench.trial.demand)
-    assert demands == {None, 0.6}
+    assert demands == {None, 0.4}
 
 
 @pytest.mark.parametrize(
     "state",
     [
         pytest.param({"deviation": 0.3}, id="the service is not well"),
-        pytest.param({"applied": 0.1}, id="the other rungs hardly limit"),
-        pytest.param({"others": frozenset()}, id="the quota is needed, or nothing is limited"),
-        pytest.param({"deviation": None}, id="there is no squeeze"),
+        pytest.param({"applied": 0.04}, id="the other rungs hardly limit"),
+        pytest.param({"others": frozenset()}, id="nothing can be let go"),
     ],
 )
 def test_there_is_no_trial(bench: Bench, state: dict[str, float | frozenset[Knob] | None]) -> None:
@@ -113,8 +114,8 @@ def test_more_work_keeps_the_rungs_free(tried: Bench) -> None:
 @pytest.mark.parametrize(
     ("rate", "deviation", "within_s", "why"),
     [
-        pytest.param(1e9, -0.1, 45, "1.00 of the work", id="no more work"),
-        pytest.param(0.5e9, -1.0, 45, "0.83 of the work", id="far less, with the quota strict"),
+        pytest.param(1e9, -0.1, 105, "1.00 of the work", id="no more work"),
+        pytest.param(0.05e9, -1.0, 45, "0.68 of the work", id="far less, with the quota strict"),
         pytest.param(2e9, 0.8, 5, "the service suffers", id="the service suffers"),
     ],
 )
@@ -181,9 +182,76 @@ def test_without_a_squeeze_the_result_is_forgotten(tried: Bench) -> None:
     tried.other = 2e9
     tried.run(60)
     tried.run(20, deviation=None)
-    assert tried.trial.spared == RESCTRL
+    assert tried.trial.sufficed
     tried.run(20, deviation=None)
-    assert tried.trial.spared == frozenset()
+    assert not tried.trial.sufficed, "the next squeeze is another one"
+
+
+def test_rungs_that_are_not_enough_are_let_go_after_one_window(bench: Bench) -> None:
+    assert bench.run(9.8, 1.5, short=True) == []
+    (report,) = bench.run(1, 0.3, short=True)
+    assert "let go on trial" in report
+    assert not bench.trial.sufficed
+    bench.batch *= 1.1
+    (report,) = bench.run(45)
+    assert report == "resctrl.l3 and resctrl.mb stay free: 1.07 of the work with a quota alone"
+
+
+def test_a_window_in_which_the_rungs_are_enough_for_a_moment_counts_as_none(bench: Bench) -> None:
+    assert bench.run(9, 0.3, short=True) == []
+    assert bench.run(TICK_S, 0.3) == []
+    assert bench.run(9, 0.3, short=True) == []
+
+
+def test_rungs_that_are_not_enough_come_back_where_a_quota_is_not_either(bench: Bench) -> None:
+    bench.run(11, short=True)
+    (report,) = bench.run(3, 0.6)
+    assert "the service suffers" in report
+    assert not bench.trial.spared
+    assert bench.run(290, 0.3, short=True) == [], "the pause"
+    assert bench.run(20, 0.3, short=True)
+
+
+def test_the_rungs_that_a_calm_trial_lets_go_had_sufficed(tried: Bench) -> None:
+    assert tried.trial.sufficed
+
+
+@pytest.fixture
+def first() -> Bench:
+    """A squeeze begins, with the quota alone."""
+    bench = Bench()
+    assert bench.run(1, None) == []
+    assert bench.trial.spared == RESCTRL
+    return bench
+
+
+def test_a_squeeze_begins_with_the_quota_alone_while_that_suffices(first: Bench) -> None:
+    assert first.run(5, 1.5, applied=0.1) == [], "what begins a squeeze does not end its first way"
+    assert first.run(600, 0.1) == []
+    assert first.trial.spared == RESCTRL
+    assert not first.trial.active, "nothing is compared, and the release is that of any squeeze"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "deviation", "applied"),
+    [
+        pytest.param(7.0, 0.6, 0.2, id="it suffers again"),
+        pytest.param(10.0, 0.0, 1.0, id="the quota is at its stop"),
+    ],
+)
+def test_where_a_quota_is_not_enough_the_other_rungs_come_first(
+    first: Bench, seconds: float, deviation: float, applied: float
+) -> None:
+    first.run(5, 0.0)
+    assert first.run(seconds, deviation, applied) == [
+        "resctrl.l3 and resctrl.mb limited first: the service suffers with a quota alone"
+    ]
+    assert not first.trial.spared
+    # Squeezes of the next minutes begin as this one went on.
+    first.run(60, None)
+    assert not first.trial.spared
+    first.run(300, None)
+    assert first.trial.spared == RESCTRL
 
 
 def test_instructions_are_counted_by_class() -> None:
