@@ -19,6 +19,13 @@ __all__ = ("ClockWatch", "SourceProblems", "config_problems", "needs_traffic", "
 
 _FIRST_LINE = 300
 _MOST_NAMED = 3
+_FIGURES = {
+    IndicatorStatus.LOST: "no figure of {} any more, though it works as before",
+    IndicatorStatus.IMPLAUSIBLE: (
+        "the figure of {} jumped, though it does the same work in the same time"
+    ),
+}
+_HELD = "its squeeze is held; check its source, see service_level in /statusz"
 
 
 def probe_problems(
@@ -48,13 +55,11 @@ def probe_problems(
             "the stale indicators in /statusz name the probe or the service"
         )
         yield SourceProblem(Source.PROBES, SourceState.DEGRADED, text)
-    lost = sorted({each.service for each in plan.loops if each.status is IndicatorStatus.LOST})
-    if lost:
-        text = (
-            f"no figure of {', '.join(lost[:_MOST_NAMED])} any more, though it works as before: "
-            "its squeeze is held; check its source, see service_level in /statusz"
-        )
-        yield SourceProblem(Source.PROBES, SourceState.DEGRADED, text)
+    for status, what in _FIGURES.items():
+        services = sorted({each.service for each in plan.loops if each.status is status})
+        if services:
+            text = f"{what.format(', '.join(services[:_MOST_NAMED]))}; {_HELD}"
+            yield SourceProblem(Source.PROBES, SourceState.DEGRADED, text)
 
 
 def needs_traffic(settings: Settings, workloads: tuple[Workload, ...]) -> bool:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from controller.core.model import CgroupId, Channel, IndicatorName, Knob, KnobValue, Target
 
 __all__ = (
+    "UNKNOWN",
     "Action",
     "Cause",
     "ChannelState",
@@ -35,12 +36,18 @@ class IndicatorStatus(StrEnum):
     ``fresh``: it can be used. ``idle``: the service hardly ran, so nothing slows it down, and
     best-effort work is released. ``stale``: the source is dead; the safe state follows. ``lost``: a
     service works as before, but its own figure has no value any more; the demand is held.
+    ``implausible``: its figure jumped while it does the same work in the same time; also held.
     """
 
     FRESH = "fresh"
     IDLE = "idle"
     STALE = "stale"
     LOST = "lost"
+    IMPLAUSIBLE = "implausible"
+
+
+# Nothing is known of what the indicator says now.
+UNKNOWN = (IndicatorStatus.STALE, IndicatorStatus.LOST, IndicatorStatus.IMPLAUSIBLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from controller.agent.history.episodes import PAUSE_NS, Episodes, PartSums, loop
 from controller.agent.history.incidents import Coverage, Note, NoteKind, Suffering, suffers
 from controller.agent.history.records import Moment, Start, Write
 from controller.agent.history.story import ORDER, Evictions, Story, held_knob
-from controller.core.decision import ChannelState, Demand, IndicatorStatus, LoopReport
+from controller.core.decision import UNKNOWN, ChannelState, Demand, IndicatorStatus, LoopReport
 from controller.core.in_force import CHANNELS
 from controller.core.model import Channel
 
@@ -171,7 +171,7 @@ def _why_not(loop: LoopReport | None, demand: Demand | None) -> str:
     if loop is not None and loop.status is IndicatorStatus.IDLE:
         return "it was idle"
     blind = demand is not None and demand.state in (ChannelState.HOLD, ChannelState.SAFE)
-    if blind or (loop is not None and loop.status in (IndicatorStatus.STALE, IndicatorStatus.LOST)):
+    if blind or (loop is not None and loop.status in UNKNOWN):
         return "there was no data any more"
     return "its deviation was 0 or below"
 

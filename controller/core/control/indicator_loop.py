@@ -107,7 +107,7 @@ class IndicatorLoop:
         self.deviation = self.excess = None
         if indicator is not None:
             self.state = self.guard.update(indicator.status is IndicatorStatus.STALE)
-            if indicator.status is IndicatorStatus.LOST:
+            if indicator.status in (IndicatorStatus.LOST, IndicatorStatus.IMPLAUSIBLE):
                 self.state = ChannelState.HOLD
             if indicator.status is IndicatorStatus.IDLE:
                 # The service hardly runs, so nothing can hurt it.

@@ -12,9 +12,11 @@ from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.blame import BlameTracker
 from controller.core.indicators.counter_based import COUNTED, CounterWindows
 from controller.core.indicators.counters import CounterRate, CpuUse, SampleDiff, smoothing
+from controller.core.indicators.figure_check import FigureCheck
 from controller.core.indicators.link_queue import LINKED, LinkWindows
 from controller.core.indicators.measurement import STALE, service_indicator
 from controller.core.indicators.run_queue import WAITS, measure_waits
+from controller.core.indicators.slowdown import pace_of
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
 from controller.core.model import (
     CgroupId,
@@ -25,6 +27,7 @@ from controller.core.model import (
     WorkloadSample,
 )
 from controller.core.settings import IndicatorSpec
+from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuNeed", "IndicatorTracker")
@@ -68,6 +71,7 @@ class IndicatorTracker:
 
     __slots__ = (
         "_active",
+        "_checks",
         "_counted",
         "_figures",
         "_links",
@@ -107,6 +111,7 @@ class IndicatorTracker:
         self._counted = CounterWindows()
         self._links = LinkWindows()
         self._figures: dict[str, ServiceReading] = {}
+        self._checks: dict[str, FigureCheck] = {}
         # The CPUs that each service used when its own figure last had a value.
         self._worked: dict[str, float] = {}
         self._use = CpuUse()
@@ -175,11 +180,22 @@ class IndicatorTracker:
             self.outside = {each.cgroup: each.path for each in snapshot.outside}
         self._figures = {figure.service: figure for figure in snapshot.services}
         self._worked = {name: cpus for name, cpus in self._worked.items() if name in self._figures}
+        self._check_figures(workload_index, dt_ns)
         self._update_needs(workload_index, dt_ns)
         self._update_machine(snapshot, workload_index, dt_ns)
         self.blame.update(
             snapshot.blame, self._samples, workload_index, self.active, self.outside_cpus, dt_ns
         )
+
+    def _check_figures(self, workload_index: WorkloadIndex, dt_ns: int) -> None:
+        self._checks = {name: self._checks.get(name) or FigureCheck() for name in self._figures}
+        for name, figure in self._figures.items():
+            service = workload_index.services.get(name)
+            if service is None or not figure.value or figure.value < 0:
+                continue
+            pace = pace_of(service, self._samples.changed, dt_ns)
+            if pace is not None:
+                self._checks[name].update(figure.value, pace, self._time_ns, dt_ns / NS_PER_SEC)
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
         """Return whether the service's indicators of these *names* equal those of the last tick.
@@ -274,7 +290,8 @@ class IndicatorTracker:
         need = self.cpu_need.get(service)
         cpus = 0.0 if need is None else need.oncpu
         if value is not None:
-            status = IndicatorStatus.FRESH
+            wrong = self._checks[service].wrong
+            status = IndicatorStatus.IMPLAUSIBLE if wrong else IndicatorStatus.FRESH
             self._worked[service] = cpus
         elif cpus > 0 and cpus >= _WORKS * self._worked.get(service, math.inf):
             status = IndicatorStatus.LOST

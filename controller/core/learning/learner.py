@@ -12,7 +12,13 @@ of that latency itself lies below the objective by a margin (``margin.Margin``).
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from controller.core.decision import Indicator, IndicatorStatus, LearnedReport, Verdict
+from controller.core.decision import (
+    UNKNOWN,
+    Indicator,
+    IndicatorStatus,
+    LearnedReport,
+    Verdict,
+)
 from controller.core.indicators.measurement import sweet_point_at
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.learning.margin import Margin, Objective
@@ -291,7 +297,7 @@ def _figure(service: Service) -> IndicatorSpec | None:
 
 
 def _missing(indicator: Indicator) -> Disturbance:
-    if indicator.status in (IndicatorStatus.STALE, IndicatorStatus.LOST):
+    if indicator.status in UNKNOWN:
         return Disturbance.NO_DATA
     if indicator.status is IndicatorStatus.IDLE:
         return Disturbance.NO_LOAD

@@ -119,7 +119,8 @@ def _loops(report: TickReport) -> Iterator[Metric]:
         yield filled(family, ((labels, column(each)) for labels, each in loops))
     status = GaugeMetricFamily(
         "sweetpoint_indicator_status",
-        "1 for the status of the indicator: fresh, idle, stale, lost, or off without a source.",
+        "1 for the status of the indicator: fresh, idle, stale, lost, implausible, "
+        "or off without a source.",
         labels=[*_LOOP, "status"],
     )
     filled(status, (({**labels, "status": each.status}, 1) for labels, each in loops))

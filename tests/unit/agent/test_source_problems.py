@@ -65,6 +65,10 @@ def test_a_service_that_lost_its_figure_is_told() -> None:
     ((state, text),) = probes({}, plan=plan)
     assert state is SourceState.DEGRADED
     assert text.startswith("no figure of web any more")
+    wrong = replace(lost, status=IndicatorStatus.IMPLAUSIBLE)
+    ((state, text),) = probes({}, plan=replace(PLAN, loops=(wrong,)))
+    assert state is SourceState.DEGRADED
+    assert text.startswith("the figure of web jumped")
 
 
 def test_traffic_is_needed_for_a_sweet_point_on_the_network_channel() -> None:
