@@ -17,9 +17,9 @@ from pathlib import Path
 import time
 from typing import TYPE_CHECKING
 
-from controller.core.control.eviction_policy import EvictionHistory
-from controller.core.control.explain import explain_eviction
 from controller.core.decision import Plan
+from controller.core.eviction.policy import EvictionHistory
+from controller.core.explain import explain_eviction
 from controller.core.model import EvictionAnswer, EvictionResult, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import boot_id

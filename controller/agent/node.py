@@ -27,8 +27,8 @@ from controller.agent.knob_targets import KnobTargets
 from controller.agent.sampler import Sampler
 from controller.agent.workload_scanner import WorkloadScanner
 from controller.config.load import Config
-from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
+from controller.core.eviction.policy import EvictionHistory
 from controller.core.in_force import InForce
 from controller.core.model import (
     Knob,

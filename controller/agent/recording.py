@@ -22,8 +22,8 @@ from pydantic_core import PydanticSerializationError
 
 from controller.config.profile_set import base_name
 from controller.config.yaml_document import ConfigError
-from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Outcome, Plan
+from controller.core.eviction.policy import EvictionHistory
 from controller.core.learning.state import LearnedIndicator
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner

@@ -136,7 +136,7 @@ def _no_one(advice: "Advice") -> str:
 
 def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
     from controller.cli.explain_text import lasted
-    from controller.core.control.explain import describe_loop
+    from controller.core.explain import describe_loop
     from controller.core.model import Mode
 
     yield f"{each.service} on {each.channel}"
@@ -162,8 +162,8 @@ def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
 
 def _causes(each: "ServiceAdvice") -> Iterator[str]:
     """Yield best-effort's average part with its culprits, then the other parts."""
-    from controller.core.control.explain import describe_part
     from controller.core.decision import PartKind
+    from controller.core.explain import describe_part
 
     if each.be_share is None:
         yield "N/A: the part of best-effort work was never known"

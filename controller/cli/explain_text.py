@@ -24,7 +24,7 @@ from controller.agent.history.incidents import (
 )
 from controller.cli.common import clock
 from controller.cli.knob_text import value_text
-from controller.core.control.explain import describe_loop, describe_part
+from controller.core.explain import describe_loop, describe_part
 from controller.core.model import Channel, EvictionResult, Knob, Mode, QosClass
 from controller.core.units import NS_PER_SEC, count, format_cpus, format_duration
 from controller.host.names import printable

@@ -7,10 +7,10 @@ import math
 from typing import NamedTuple
 
 from controller.config.models import GainsModel, IndicatorModel, LearnModel, ObjectiveModel
-from controller.core.control.tuning import auto_gains
 from controller.core.learning.margin import Margin
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import Gains, IndicatorSpec, LoadBin
+from controller.core.tuning import auto_gains
 from controller.core.units import (
     NS_PER_MS,
     NS_PER_SEC,

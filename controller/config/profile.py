@@ -13,9 +13,9 @@ from typing import NamedTuple
 from controller.config.indicator import read_indicator
 from controller.config.models import IndicatorModel, KnobModel, ProfileModel
 from controller.config.yaml_document import ConfigError, Document, Loc
-from controller.core.control.tuning import DEFAULT_LIMITS
 from controller.core.model import Channel, IndicatorName, Knob
 from controller.core.settings import IndicatorSpec, KnobLimits, Profile
+from controller.core.tuning import DEFAULT_LIMITS
 from controller.core.units import NS_PER_US, UnitError, parse_bytes, parse_cpus, parse_ratio
 
 __all__ = (

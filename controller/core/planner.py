@@ -21,27 +21,27 @@ on; a loop of a paused service tracks the demand of the others.
 
 from collections.abc import Sequence
 
-from controller.core.control.actions import PlanActions
-from controller.core.control.channels import Channels
-from controller.core.control.eviction_candidates import (
+from controller.core.channels.channels import Channels
+from controller.core.channels.ladder import TickContext
+from controller.core.decision import Action, Outcome, Plan, Verdict
+from controller.core.eviction.candidates import (
     causes,
     eviction_candidates,
     eviction_cases,
     known_deviation,
 )
-from controller.core.control.eviction_policy import EvictionHistory, EvictionPolicy
-from controller.core.control.explain import DecisionLog, describe_pause, reason_of
-from controller.core.control.held_knobs import HeldKnobs
-from controller.core.control.knob_state import KnobState
-from controller.core.control.ladder import TickContext
-from controller.core.decision import Action, Outcome, Plan, Verdict
+from controller.core.eviction.policy import EvictionHistory, EvictionPolicy
+from controller.core.explain import DecisionLog, describe_pause, reason_of
 from controller.core.in_force import InForce
 from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.knobs.held_knobs import HeldKnobs
+from controller.core.knobs.knob_state import KnobState
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
 from controller.core.model import Channel, EvictionAnswer, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
+from controller.core.writes.actions import PlanActions
 
 __all__ = ("Planner",)
 

@@ -15,8 +15,8 @@ import time
 from controller.config.profile_set import base_name
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
 from controller.config.workload_rules import DEFAULT_PROFILE
-from controller.core.control.explain import describe_pause
 from controller.core.decision import Plan
+from controller.core.explain import describe_pause
 from controller.core.in_force import InForce
 from controller.core.model import Knob, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Profile, Settings

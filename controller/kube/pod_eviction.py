@@ -17,8 +17,8 @@ import time
 from typing import Any, NamedTuple
 
 from controller.config.sections.eviction import KubeEvictionConfig
-from controller.core.control.explain import explain_eviction
 from controller.core.decision import Eviction, Plan
+from controller.core.explain import explain_eviction
 from controller.core.model import CgroupId, EvictionAnswer, EvictionResult
 from controller.core.units import NS_PER_SEC
 from controller.kube.client.api import Api, segment

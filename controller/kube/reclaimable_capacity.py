@@ -13,8 +13,8 @@ import time
 from typing import NamedTuple
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
-from controller.core.control.reclaimable import NonBestEffortUse, Reclaimable
 from controller.core.decision import Plan
+from controller.core.eviction.reclaimable import NonBestEffortUse, Reclaimable
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus

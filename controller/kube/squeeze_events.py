@@ -5,11 +5,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.core.control.explain import describe_loop, selected
-from controller.core.control.suffering import depth
 from controller.core.decision import Demand, LoopReport, Plan
+from controller.core.explain import describe_loop, selected
 from controller.core.in_force import InForce
 from controller.core.model import CgroupId, Channel, Mode
+from controller.core.suffering import depth
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.kube.events import Events, Regarding
 from controller.kube.reasons import Reason

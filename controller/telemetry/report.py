@@ -9,7 +9,6 @@ import threading
 import time
 from typing import Any
 
-from controller.core.control.suffering import SufferingClock
 from controller.core.decision import Outcome, Plan, Verdict
 from controller.core.in_force import InForce
 from controller.core.model import (
@@ -26,6 +25,7 @@ from controller.core.model import (
     Workload,
     WorkloadSample,
 )
+from controller.core.suffering import SufferingClock
 from controller.host.pause_file import PauseState
 from controller.host.sources import SourceProblem, SourceState
 from controller.host.state_dir import StateDirState

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import pytest
 
 from actuators.executor import Executor
-from controller.core.control.tuning import DEFAULT_LIMITS
 from controller.core.decision import Outcome
 from controller.core.model import CgroupId, Knob, QosClass, Workload
 from controller.core.planner import Planner
 from controller.core.settings import SafeState
+from controller.core.tuning import DEFAULT_LIMITS
 from controller.demo import simulated_knobs
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.facts import CgroupLayout

@@ -10,7 +10,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.control.limiters import StepSelector, rescale
 from controller.core.decision import Action, Outcome, Plan
 from controller.core.knob_comparison import is_stricter
 from controller.core.knob_values import (
@@ -21,6 +20,7 @@ from controller.core.knob_values import (
     parse_weight,
 )
 from controller.core.model import Knob, KnobReading, KnobValue, Snapshot
+from controller.core.pace.limiters import StepSelector, rescale
 from controller.core.planner import Planner
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 from tests.support.loops.closed_loop import LAW, TICK_NS, ClosedLoop

@@ -8,7 +8,6 @@ import statistics
 
 import pytest
 
-from controller.core.control.tuning import DEFAULT_LIMITS
 from controller.core.decision import ChannelState, Outcome
 from controller.core.model import (
     CgroupId,
@@ -23,6 +22,7 @@ from controller.core.model import (
 )
 from controller.core.planner import Planner
 from controller.core.settings import CoreMode, CoreSettings, SafeState
+from controller.core.tuning import DEFAULT_LIMITS
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 from tests.support.loops.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
 from tests.support.loops.resource_loop import (

@@ -8,9 +8,9 @@ from actuators.freezer import CgroupFreeze
 from actuators.registry import CGROUP_KNOBS
 from controller.config.indicator import format_value, read_indicator
 from controller.config.models import IndicatorModel
-from controller.core.control.tuning import DEFAULT_LIMITS
 from controller.core.model import IndicatorName, Knob
 from controller.core.settings import IndicatorSpec
+from controller.core.tuning import DEFAULT_LIMITS
 from controller.core.units import format_bytes, format_cpus, format_duration
 from tools.reference.markdown import code, table
 

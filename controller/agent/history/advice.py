@@ -17,10 +17,10 @@ from controller.agent.history.episodes import PartSums
 from controller.agent.history.incidents import Coverage, Share
 from controller.agent.history.records import Moment, Start, Suffered, Use, Write
 from controller.agent.history.story import ORDER, Story
-from controller.core.control.suffering import OTHER, is_worse
 from controller.core.decision import ChannelState, LoopReport, Part
 from controller.core.in_force import Place, concerns
 from controller.core.model import CgroupId, Channel, Knob, Mode, QosClass, Target
+from controller.core.suffering import OTHER, is_worse
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("Advice", "ModeTime", "ServiceAdvice", "Taken", "Took")

@@ -32,7 +32,7 @@ __all__ = (
     "helped",
 )
 
-# The smallest fall of the deviation that counts as help, as in core.control.eviction_policy.
+# The smallest fall of the deviation that counts as help, as in core.eviction.policy.
 HELP = 0.1
 # The least part of best-effort work in what hurts a service that makes a fall its merit.
 _MOSTLY = 0.5

@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import TypeVar
 
 from controller.agent.history.records import Asked, Foreign, HeldSince, Moment, Suffered, Use, Write
-from controller.core.control.suffering import SufferingClock, is_worse
 from controller.core.decision import (
     Action,
     ChannelState,
@@ -35,6 +34,7 @@ from controller.core.model import (
     Snapshot,
     Workload,
 )
+from controller.core.suffering import SufferingClock, is_worse
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("MomentBuilder", "told_loops")

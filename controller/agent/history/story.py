@@ -23,7 +23,6 @@ from controller.agent.history.incidents import (
     Suffering,
 )
 from controller.agent.history.records import Line, Moment, Start, Stop, Suffered, Write
-from controller.core.control.suffering import suffering
 from controller.core.decision import Cause
 from controller.core.in_force import concerns
 from controller.core.knob_comparison import is_stricter
@@ -36,6 +35,7 @@ from controller.core.model import (
     Target,
     Workload,
 )
+from controller.core.suffering import suffering
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("ORDER", "Evictions", "Story", "held_knob")

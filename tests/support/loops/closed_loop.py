@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from controller.config.sections.law import WHOLE_LAW
-from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
 from controller.core.decision import Action, Outcome, Plan
 from controller.core.knob_values import parse_quota
 from controller.core.model import (
@@ -30,6 +29,7 @@ from controller.core.settings import (
     SafeState,
     Settings,
 )
+from controller.core.tuning import DEFAULT_LIMITS, auto_gains
 from controller.demo.simulated_node import SimulatedNode
 
 # Every part of the law, as in a configuration file that names none.

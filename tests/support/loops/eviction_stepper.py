@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An eviction policy that tests step second by second."""
 
-from controller.core.control.eviction_policy import Candidate, Case, EvictionHistory, EvictionPolicy
 from controller.core.decision import Eviction
+from controller.core.eviction.policy import Candidate, Case, EvictionHistory, EvictionPolicy
 from controller.core.model import (
     CgroupId,
     Channel,

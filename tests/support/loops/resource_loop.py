@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from controller.core.control.tuning import auto_gains
 from controller.core.decision import Action, Plan
 from controller.core.model import Channel, IndicatorName, Knob, KnobValue, Mode
 from controller.core.settings import IndicatorSpec, LawSettings, Profile, SafeState, Settings
+from controller.core.tuning import auto_gains
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 from tests.support.loops.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop, settings_with
 

@@ -13,8 +13,8 @@ from actuators.journal import Journal
 from controller.agent.eviction import EvictionDispatcher, read_history, write_history
 from controller.agent.recording import Entry, Recorder, read
 from controller.config.sections.eviction import EvictionConfig
-from controller.core.control.eviction_policy import EvictionHistory
 from controller.core.decision import Eviction, Plan
+from controller.core.eviction.policy import EvictionHistory
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Mode
 from controller.core.planner import Planner
 from controller.demo.simulated_node import SimulatedNode

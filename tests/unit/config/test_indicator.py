@@ -8,9 +8,9 @@ import pytest
 
 from controller.config.indicator import read_indicator
 from controller.config.models import IndicatorModel
-from controller.core.control.tuning import auto_gains
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, LoadBin
+from controller.core.tuning import auto_gains
 
 TICK_NS = 200_000_000
 S = 1_000_000_000

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from controller.config.load import ConfigError, json_schemas, load
-from controller.core.control.tuning import DEFAULT_LIMITS, auto_gains
 from controller.core.model import Channel, IndicatorName, Knob
 from controller.core.settings import Gains, KnobLimits, Profile
+from controller.core.tuning import DEFAULT_LIMITS, auto_gains
 from controller.host.package_data import profiles_dir
 
 WORKLOADS = """\

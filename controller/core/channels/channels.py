@@ -1,0 +1,265 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The channels of a node: made from the settings, stepped together, with what they share.
+
+They share the routing of indicators, the use of the resources, the harm that was found, and the
+quota: the last rung of the cache channel is the cpu channel's knob.
+"""
+
+from collections.abc import Mapping, Set
+import math
+
+from controller.core.channels.cpu_channel import CpuChannel
+from controller.core.channels.ladder import TickContext
+from controller.core.channels.ladder_channel import (
+    LadderChannel,
+    SharedQuotaRung,
+    facts_for,
+    rungs_of,
+)
+from controller.core.decision import Action
+from controller.core.harm.cut import Claim, Deeds, relative_harm
+from controller.core.harm.harm_finder import HarmFinder
+from controller.core.harm.micro_probes import MicroProbes
+from controller.core.harm.resource_usage import ResourceUsage
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.knobs.grants import RequestedLimits
+from controller.core.knobs.knob_state import KnobState
+from controller.core.loop.channel_loops import ChannelLoops, Specs
+from controller.core.loop.indicator_routing import IndicatorRouting
+from controller.core.model import CgroupId, Channel, Knob, Snapshot
+from controller.core.settings import Settings
+from controller.core.workload_index import WorkloadIndex
+
+__all__ = ("Channels",)
+
+# Memory traffic per CPU up to this part of the most is little.
+_LITTLE = 0.1
+
+
+class Channels:
+    """All channels: ``cpu``, the ``ladders`` of the others, and the ``loops`` of each.
+
+    A channel is made again when the knobs that it can move change.
+    """
+
+    __slots__ = (
+        "_blocked",
+        "_harm",
+        "_micro_probes",
+        "_parents",
+        "_requested_limits",
+        "_routing",
+        "_settings",
+        "_shared_quota",
+        "_usage",
+        "cpu",
+        "ladders",
+        "loops",
+    )
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._usage = ResourceUsage()
+        self._forget_harm()
+        self._requested_limits = RequestedLimits()
+        # The workloads whose quota cannot be moved now; None: to be determined again.
+        self._blocked: frozenset[CgroupId] | None = None
+        self._parents: Mapping[CgroupId, CgroupId] = {}
+        self._create()
+
+    def _forget_harm(self) -> None:
+        self._harm = HarmFinder()
+        self._micro_probes = MicroProbes()
+
+    def _create(self) -> None:
+        settings = self._settings
+        self._routing = IndicatorRouting()
+        self._shared_quota = SharedQuotaRung()
+        self.cpu = CpuChannel(settings)
+        self.ladders: tuple[LadderChannel, ...] = ()
+        self._create_ladders()
+
+    def _create_ladders(self) -> None:
+        """Create the ladder of every channel whose knobs differ from those before."""
+        settings = self._settings
+        before = {each.channel: each for each in self.ladders}
+        ladders = []
+        for channel in Channel:
+            if channel is not Channel.CPU:
+                facts = facts_for(channel, settings.host)
+                ladder = before.get(channel)
+                if ladder is None or ladder.facts != facts:
+                    rungs = rungs_of(channel, settings.host, self._shared_quota)
+                    ladder = LadderChannel(channel, settings, rungs, facts)
+                ladders.append(ladder)
+        self.ladders = tuple(ladders)
+        self.loops: dict[Channel, ChannelLoops] = {
+            Channel.CPU: self.cpu.loops,
+            **{each.channel: each.loops for each in self.ladders},
+        }
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take new settings; see ``Planner.reconfigure``."""
+        before, self._settings = self._settings, settings
+        self.resync()
+        if not settings.law.find_harm:
+            self._forget_harm()  # what is no longer updated must not share a cut
+        if settings.mode is not before.mode or settings.host.cpus != before.host.cpus:
+            self._create()
+        else:
+            self._create_ladders()
+        self.cpu.reconfigure(settings)
+        for ladder in self.ladders:
+            ladder.reconfigure(settings)
+
+    def resync(self) -> None:
+        """Compare every knob again in the next tick: what may be held has changed."""
+        self._blocked = None
+
+    def release_unneeded(self, workload_index: WorkloadIndex) -> None:
+        """Set the demand of channels that no service needs to 0, without a hold-off time."""
+        channels: tuple[CpuChannel | LadderChannel, ...] = (self.cpu, *self.ladders)
+        for channel in channels:
+            if not channel.loops.is_needed(workload_index):
+                channel.release()
+
+    @property
+    def safe(self) -> bool:
+        """Whether no channel that has a source has had data for too long."""
+        working = [loops for loops in self.loops.values() if loops and loops.working]
+        return bool(working) and all(loops.safe for loops in working)
+
+    @property
+    def squeezed_for(self) -> Set[str]:
+        """The services for which best-effort work is squeezed on some channel."""
+        squeezing = (loops for loops in self.loops.values() if loops.demand.applied > 0)
+        return {name for loops in squeezing for name in loops.charges}
+
+    @property
+    def quota_loops(self) -> ChannelLoops:
+        """The loops of the channel that the quota follows: cpu or cache."""
+        from_cache = self._shared_quota.part > self.cpu.demand
+        return self.loops[Channel.CACHE if from_cache else Channel.CPU]
+
+    def step(
+        self,
+        snapshot: Snapshot,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
+        knobs: KnobState,
+        dt_ns: int,
+        *,
+        hold: bool,
+        probe: bool,
+    ) -> tuple[TickContext, Mapping[CgroupId, float]]:
+        """Move all channels; return the context of this tick and the CPUs to grant by cgroup.
+
+        *tracker* and *knobs* have taken *snapshot*, *dt_ns* after the last one. On *hold* the
+        demands stay. *probe*: micro-probes may lower a grant.
+        """
+        specs = self._routing.update(workload_index, self.loops, snapshot.time_ns)
+        self._update_usage(snapshot, workload_index, specs)
+        settings = self._settings
+        context = TickContext(
+            now_ns=snapshot.time_ns,
+            dt_s=min(dt_ns, 2 * settings.tick_ns) / 1e9,
+            resync=self._blocked is None or not knobs.quiet,
+            host=settings.host,
+            tracker=tracker,
+            workload_index=workload_index,
+            knobs=knobs,
+            usage=self._usage,
+            harm=self._harm if settings.law.find_harm else None,
+            evict_by_present=settings.law.verify_unmet,
+        )
+        if context.harm is not None:
+            loops = self.loops[Channel.CACHE]
+            context.harm.update(tracker, workload_index, loops, context.now_ns, dt_ns)
+        return context, self._grants(specs, context, hold=hold, probe=probe)
+
+    def _update_usage(
+        self, snapshot: Snapshot, workload_index: WorkloadIndex, specs: Mapping[Channel, Specs]
+    ) -> None:
+        # The use of a resource is evidence against best-effort work. It is not computed for a
+        # channel that has neither a knob nor a source.
+        watched = {
+            each.channel: each.demand > 0
+            for each in self.ladders
+            if specs[each.channel] and (each.ladder.rungs or each.loops.working)
+        }
+        if workload_index.memory_limits:
+            watched.setdefault(Channel.MEMORY, False)
+        self._usage.update(snapshot, workload_index, watched)
+
+    def _grants(
+        self, specs: Mapping[Channel, Specs], context: TickContext, *, hold: bool, probe: bool
+    ) -> Mapping[CgroupId, float]:
+        tracker, workload_index, now_ns = context.tracker, context.workload_index, context.now_ns
+        blocked = self._blocked
+        if blocked is None or context.resync:
+            blocked = context.knobs.blocked(workload_index.best_effort, Knob.CPU_QUOTA, now_ns)
+            self._blocked = blocked
+            self._parents = self._movable_parents(context)
+        for channel in self.ladders:
+            channel.step(specs[channel.channel], context, hold)
+        self.cpu.step(
+            tracker, workload_index, specs[Channel.CPU], blocked, now_ns, context.dt_s, hold
+        )
+        traffic = self._usage.of(Channel.CACHE).rates
+        part = self._shared_quota.part
+        charges = self.loops[Channel.CACHE].charges
+        claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
+        harmless = self._harmless(charges, traffic, context)
+        grants: Mapping[CgroupId, float] = self.cpu.grant(
+            part, claims, tracker, workload_index, blocked, self._parents, harmless, now_ns
+        )
+        if context.harm is not None and probe and not hold:
+            grants = self._probe(grants, blocked, context)
+        return self._requested_limits.apply(grants, workload_index.cpu_limits)
+
+    def _harmless(
+        self, charges: Mapping[str, float], traffic: Deeds, context: TickContext
+    ) -> frozenset[CgroupId]:
+        """Return the workloads that do no harm on the cache channel, as far as is known."""
+        if not self._settings.law.spare_harmless:
+            return frozenset()
+        known = self._harm.harmless(charges)
+        if known or not any(each.by_traffic for each in self.ladders):
+            return known
+        best_effort = context.workload_index.best_effort
+        use = {each: cpus for each, cpus in context.tracker.active.items() if each in best_effort}
+        harm = relative_harm([Claim(1.0, traffic, use)], use)
+        return frozenset(each for each, part in harm.items() if part <= _LITTLE)
+
+    def _movable_parents(self, context: TickContext) -> Mapping[CgroupId, CgroupId]:
+        """Return the parents of best-effort workloads whose quota can be moved now."""
+        if not self._settings.law.common_quota:
+            return {}
+        parents = context.workload_index.quota_parents
+        blocked = context.knobs.blocked(parents.values(), Knob.CPU_QUOTA, context.now_ns)
+        return {each: parent for each, parent in parents.items() if parent not in blocked}
+
+    def _probe(
+        self, grants: Mapping[CgroupId, float], blocked: frozenset[CgroupId], context: TickContext
+    ) -> Mapping[CgroupId, float]:
+        """Return *grants* with the one that a micro-probe lowers."""
+        use = context.tracker.cpu_use
+        doubts = {
+            cgroup: doubt
+            for cgroup, doubt in self._harm.doubts(
+                self.loops[Channel.CACHE], self._shared_quota.part > 0
+            ).items()
+            if cgroup in use
+            and cgroup in context.workload_index.best_effort
+            and cgroup not in blocked
+        }
+        amounts = {each: min(use[each], grants.get(each, math.inf)) for each in doubts}
+        floor = self.cpu.floor_each(context.workload_index)
+        limits = self._settings.law.micro_probes
+        probed = self._micro_probes.update(doubts, amounts, floor, limits, context.now_ns)
+        return {**grants, **probed} if probed else grants
+
+    def explain(self, quotas: list[Action]) -> list[Action]:
+        """Return *quotas*, the writes of the grants; those that no demand explains get a reason."""
+        return self._micro_probes.explain(self._requested_limits.explain(quotas))

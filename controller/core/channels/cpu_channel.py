@@ -1,0 +1,263 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cpu channel: its loops, their evidence, the feed-forward ceiling and the grants of quota."""
+
+from collections.abc import Mapping, Sequence, Set
+
+from controller.core.channels.ladder import limits_of
+from controller.core.channels.rungs.allocator import ProportionalAllocator
+from controller.core.harm.cut import Claim, relative_harm
+from controller.core.indicators.blame import BlameTracker
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.indicators.windows import WindowReading
+from controller.core.loop.channel_loops import ChannelLoops, Specs
+from controller.core.loop.evidence import Evidence
+from controller.core.model import CgroupId, Channel, Knob
+from controller.core.pace.channel_pace import PacedLimiter
+from controller.core.settings import IndicatorSpec, SafeState, Settings
+from controller.core.workload_index import Service, WorkloadIndex
+
+__all__ = ("CpuChannel",)
+
+# The least quota that the kernel accepts is 1 ms, here per 100 ms and with low floors per second.
+_LEAST_CPUS = 0.01
+_FINE_LEAST_CPUS = 0.001
+
+
+class CpuChannel:
+    """Turns indicators into one demand, and the demand into CPUs for best-effort workloads.
+
+    The quota is also the last rung of the cache channel. ``grant`` takes that channel's demand for
+    it, and the larger demand of the two applies. The loops of each channel track their own demand.
+    """
+
+    __slots__ = ("_limiter", "_settings", "loops", "rung")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._limiter = PacedLimiter()
+        self.loops = ChannelLoops(Channel.CPU, settings)
+        self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS)
+        self._set_least()
+
+    @property
+    def demand(self) -> float:
+        """The demand that is applied."""
+        return self._limiter.applied
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take new settings; loops keep their demand."""
+        self._settings = settings
+        self.loops.reconfigure(settings)
+        self._set_least()
+
+    def _set_least(self) -> None:
+        low = self._settings.law.low_floors
+        self.rung.set_least(_FINE_LEAST_CPUS if low else _LEAST_CPUS, low)
+
+    def release(self) -> None:
+        """Set the demand to 0 at once and remove all grants, without a hold-off time."""
+        self.loops.shift(-self._limiter.applied)
+        self._limiter.set(0.0)
+        self.rung.release()
+
+    def step(
+        self,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
+        specs: Specs,
+        blocked: frozenset[CgroupId],
+        now_ns: int,
+        dt_s: float,
+        hold: bool,
+    ) -> None:
+        """Advance all loops by *dt_s*, and the demand unless *hold*.
+
+        The quota of the *blocked* best-effort workloads cannot be moved.
+        """
+
+        def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
+            return self._evidence(service, spec, tracker)
+
+        applied = self._limiter.applied
+        choice = self.loops.bid(tracker, workload_index, specs, evidence, applied, dt_s, hold)
+        if not self.loops or _all_blocked(tracker, workload_index, blocked):
+            # No service to protect, or no quota to move: the loops have to track a demand of 0.
+            self._limiter.set(0.0)
+        elif not hold:
+            choice = self._limiter.let_go(choice, self.loops)
+            limits = limits_of(Knob.CPU_QUOTA, workload_index)
+            if self._settings.law.fast_rise:
+                choice = self._limiter.rise(choice, self.loops, limits, dt_s)
+            if self._settings.law.fast_release:
+                self._limiter.limit_paced(choice.wanted, self.loops, limits, now_ns, dt_s)
+            else:
+                self._limiter.limit(choice.wanted, limits, now_ns, dt_s)
+        self.loops.track(choice, self._limiter.applied, dt_s)
+        if self.loops.safe:
+            self._limiter.set(0.0)
+        self._feed_forward(tracker, now_ns, dt_s)
+
+    def grant(
+        self,
+        other: float,
+        claims: Sequence[Claim],
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
+        blocked: frozenset[CgroupId],
+        parents: Mapping[CgroupId, CgroupId],
+        harmless: Set[CgroupId],
+        now_ns: int,
+    ) -> dict[CgroupId, float]:
+        """Return the CPUs to grant by cgroup, at the larger of this channel's demand and *other*.
+
+        *other* is the demand of the cache channel, and *claims* its part of the cut. *parents* maps
+        workloads to cgroups above them that may be limited too. The *harmless* do no harm on the
+        cache channel, and have no limit where they would hardly be cut for it. Cgroups without a
+        grant are not limited.
+        """
+        floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
+        demand = max(self._limiter.applied, other)
+        present = workload_index.best_effort
+        if demand <= 0 and (not self.loops or self.loops.safe):
+            # No service to protect, or no data: no hold-off time.
+            self.rung.release()
+            if self.loops and self._settings.safe_state is SafeState.FLOOR:
+                self.rung.set_floor(floor, len(present))
+                return self.rung.floors(present, parents)
+            return self.rung.amounts
+
+        def find_use() -> dict[CgroupId, float]:
+            # Of a thousand workloads only a few run.
+            cpus, known = tracker.cpu_use, {**tracker.active, **self.rung.wants}
+            return {each: cpus[each] for each in known if each in present and each in cpus}
+
+        def find_weights(wants: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
+            if by_harm:
+                return self._harm(claims, tracker, wants)
+            return tracker.blame.culprits
+
+        def find_growth() -> float:
+            # So that a new workload does not wait a second for its quota. Nobody is limited below
+            # the floor.
+            rung = self.rung
+            return sum(
+                max(0.0, cpus - max(rung.floor_each, rung.wants.get(each, 0.0)))
+                for each, cpus in tracker.active.items()
+                if each in present and each not in rung.grants and each not in blocked
+            )
+
+        law = self._settings.law
+        by_harm = law.blame_per_victim or law.cut_by_signal
+        self.rung.innocent = self.loops.is_ruled_out
+        self.rung.steady = law.steady_grants and other > self._limiter.applied
+        return self.rung.update(
+            demand,
+            find_use,
+            len(present),
+            find_weights,
+            blocked,
+            floor,
+            now_ns,
+            by_harm,
+            parents,
+            harmless if self._limiter.applied <= 0 else frozenset(),
+            find_growth,
+        )
+
+    def floor_each(self, workload_index: WorkloadIndex) -> float:
+        """Return the least CPUs of a best-effort workload, with and without a squeeze."""
+        floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
+        self.rung.set_floor(floor, len(workload_index.best_effort))
+        return self.rung.floor_each
+
+    def blame_for(self, service: str, blame: BlameTracker) -> Mapping[CgroupId, float]:
+        """Return the wait that each best-effort workload is charged with for *service*, in CPUs."""
+        if self._settings.law.blame_per_victim:
+            return blame.blame_for(service)
+        return blame.culprits
+
+    def _harm(
+        self,
+        others: Sequence[Claim],
+        tracker: IndicatorTracker,
+        wants: Mapping[CgroupId, float],
+    ) -> Mapping[CgroupId, float]:
+        """Return the harm of each workload per CPU, on the channels that demand a squeeze."""
+        law, demand, blame = self._settings.law, self._limiter.applied, tracker.blame
+        if not law.cut_by_signal:
+            demand, others = 1.0, ()
+        charges = self.loops.charges if law.blame_per_victim else {}
+        charged = sum(charges.values())
+        claims = [
+            Claim(demand * charge / charged, blame.blame_for(service), blame.use)
+            for service, charge in charges.items()
+        ] or [Claim(demand, blame.culprits, blame.use)]
+        claims.extend(others)
+        return relative_harm((each for each in claims if each.weight > 0), wants)
+
+    def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, dt_s: float) -> None:
+        cpus = self._settings.host.cpus - self._settings.reserve_cpus - tracker.system_cpus
+        need = sum(
+            each.oncpu + self._unaccepted(service, tracker) * each.inflicted
+            for service, each in tracker.cpu_need.items()
+        )
+        self.rung.ceiling.update(now_ns, dt_s, cpus, need)
+
+    def _unaccepted(self, service: str, tracker: IndicatorTracker) -> float:
+        """Return the part of a service's inflicted wait that counts as lack of CPU, from 0 to 1.
+
+        Around its sweet point a service waits as much as it may, so the wait is no lack of CPU and
+        the loop alone decides. Above deviation 1 (tolerance times the sweet point) the part rises
+        linearly, and is 1 from deviation 2 on. What other work inflicted does not count: a limit of
+        best-effort work does not give it back.
+        """
+        part = min(1.0, max(0.0, self.loops.raw_deviation(service) - 1.0))
+        if part and self._settings.law.explained_part:
+            part *= tracker.blame.share(service) or 0.0
+        return part
+
+    def _evidence(
+        self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
+    ) -> Evidence:
+        readings = [tracker.reading(cgroup, spec) for cgroup in service.cgroups]
+        known = [each for each in readings if each is not None]
+        host_stalls = self._settings.law.host_stalls
+        return Evidence(
+            be_share=tracker.blame.share(service.name),
+            throttled_ratio=self._throttled_ratio(known),
+            inflicted_cpus=sum(each.inflicted_ratio for each in known),
+            steal_cpus=tracker.steal_cpus,
+            cpus=self._settings.host.cpus,
+            host_cpus=sum(each.host_ratio for each in known) if host_stalls else 0.0,
+            is_wait=self._settings.law.explained_part,
+        )
+
+    def _throttled_ratio(self, readings: Sequence[WindowReading]) -> float | None:
+        """Return the share of its time in which a service was throttled; ``None``: not measured.
+
+        Throttled time is summed over threads, so it is compared with the time in which threads ran
+        or were throttled, and with one thread's time where that is more: a service that hardly runs
+        is throttled rarely, however long its bursts are then.
+        """
+        measured = [each for each in readings if each.throttled_ns is not None]
+        if not measured:
+            return None
+        throttled_ns = sum(each.throttled_ns or 0 for each in measured)
+        if not self._settings.law.throttled_share:
+            return 1.0 if throttled_ns else 0.0
+        time_ns = sum(
+            max(each.span_ns, each.oncpu_ratio * each.span_ns + (each.throttled_ns or 0))
+            for each in measured
+        )
+        return throttled_ns / time_ns
+
+
+def _all_blocked(
+    tracker: IndicatorTracker, workload_index: WorkloadIndex, blocked: frozenset[CgroupId]
+) -> bool:
+    if not blocked:
+        return False
+    use = tracker.cpu_use
+    present = [cgroup for cgroup in workload_index.best_effort if cgroup in use]
+    return bool(present) and all(cgroup in blocked for cgroup in present)

@@ -1,0 +1,176 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A ladder: the graded knobs of one channel, cheapest first, moved by one demand.
+
+The range of the demand is divided evenly among the rungs that are usable now. With three of them
+the first rung moves from free to its strictest setting while the demand goes from 0 to one third;
+then the second rung moves. A rung that is not usable is skipped, and the others share its part of
+the range.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+import math
+from typing import NamedTuple, Protocol
+
+from controller.core.decision import Action, RungReport
+from controller.core.harm.harm_finder import HarmFinder
+from controller.core.harm.resource_usage import ResourceUsage
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.knobs.knob_state import KnobState
+from controller.core.model import Channel, Knob
+from controller.core.settings import HostFacts, KnobLimits
+from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
+from controller.core.workload_index import WorkloadIndex
+
+__all__ = ("Ladder", "Rung", "TickContext", "limits_of")
+
+# A demand on the border of two rungs belongs to the lower one.
+_TOLERANCE = 1e-9
+
+
+class TickContext(NamedTuple):
+    """The input of the rungs in one tick.
+
+    ``dt_s`` is the time since the last tick, at most two control periods. ``resync``: the workloads
+    changed, or a knob changed by another program, so earlier writes cannot be relied on.
+    ``evict_by_present``: evictions on the cache channel rest on the use under the squeeze.
+    """
+
+    now_ns: int
+    dt_s: float
+    resync: bool
+    host: HostFacts
+    tracker: IndicatorTracker
+    workload_index: WorkloadIndex
+    knobs: KnobState
+    usage: ResourceUsage
+    harm: HarmFinder | None = None
+    evict_by_present: bool = False
+
+
+class Rung(Protocol):
+    """One graded knob, moved by this rung's part of the channel's demand."""
+
+    @property
+    def knob(self) -> Knob:
+        """The knob that the rung moves."""
+
+    @property
+    def part(self) -> float:
+        """The position of the knob, from 0 (free) to 1 (its strictest setting)."""
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether there is a target whose knob can be moved now."""
+
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+        """Return the part that stands now for what *part* stood for in the last tick."""
+
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+        """Move to *part* as far as possible, and return the part that the setting stands for.
+
+        ``None``: the knob is free.
+        """
+
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
+        """Return the writes of this tick."""
+
+    def release(self) -> None:
+        """Go to the free setting at once."""
+
+    def describe(self) -> str:
+        """Return the setting in a few words."""
+
+
+def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
+    """Return the limits of *knob* that satisfy all services present."""
+    default = DEFAULT_LIMITS[knob]
+    return tightest_limits(
+        (profile.limits.get(knob, default) for profile in workload_index.profiles), default
+    )
+
+
+class Ladder:
+    """The rungs of one channel; those with one of the knobs in ``spared`` are left free."""
+
+    __slots__ = ("_channel", "_usable", "rungs", "spared")
+
+    def __init__(self, channel: Channel, rungs: Sequence[Rung]) -> None:
+        self._channel = channel
+        self.rungs = tuple(rungs)
+        self._usable: tuple[Rung, ...] = ()
+        self.spared: frozenset[Knob] = frozenset()
+
+    @property
+    def usable(self) -> bool:
+        """Whether any rung can be moved."""
+        return bool(self._usable)
+
+    @property
+    def usable_count(self) -> int:
+        """The number of rungs that can be moved."""
+        return len(self._usable)
+
+    def update(self, context: TickContext) -> None:
+        """Determine the rungs that are usable now."""
+        self._usable = tuple(
+            rung for rung in self.rungs if rung.knob not in self.spared and rung.usable(context)
+        )
+
+    def limits(self, demand: float, workload_index: WorkloadIndex) -> KnobLimits:
+        """Return the limits of the rung that moves next when *demand* falls."""
+        count = len(self._usable)
+        number = min(count, max(1, math.ceil(demand * count - _TOLERANCE)))
+        limits = limits_of(self._usable[number - 1].knob, workload_index)
+        return replace(limits, release_step=limits.release_step / count)
+
+    def rescale(self, demand: float, context: TickContext) -> float:
+        """Return the demand that stands now for what *demand* stood for in the last tick.
+
+        A rung may have learned the effect of its settings, which changes its scale. The setting in
+        force is still the right one and must not move because of that.
+        """
+        count = len(self._usable)
+        rescaled = demand
+        for number, rung in enumerate(self._usable):
+            part = min(1.0, max(0.0, demand * count - number))
+            now = rung.rescale(part, limits_of(rung.knob, context.workload_index), context)
+            if now != part and 0 < part < 1:
+                rescaled = (number + now) / count
+        return rescaled
+
+    def apply(self, demand: float, context: TickContext) -> float:
+        """Move the rungs to *demand* and return the demand that their settings stand for."""
+        applied = 0.0
+        count = len(self._usable)
+        for number, rung in enumerate(self._usable):
+            part = min(1.0, max(0.0, demand * count - number))
+            reached = rung.set_part(part, limits_of(rung.knob, context.workload_index), context)
+            if reached is not None:
+                applied = (number + reached) / count
+        for rung in self.rungs:
+            if rung not in self._usable:
+                rung.release()
+        return applied
+
+    def release(self) -> None:
+        """Go to the free setting of all rungs at once."""
+        for rung in self.rungs:
+            rung.release()
+
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
+        """Return the writes of this tick."""
+        return [action for rung in self.rungs for action in rung.actions(context, reason)]
+
+    def reports(self) -> tuple[RungReport, ...]:
+        """Return the position of every rung."""
+        return tuple(
+            RungReport(
+                channel=self._channel,
+                knob=rung.knob,
+                part=rung.part,
+                usable=rung in self._usable or rung.knob in self.spared,
+                setting=rung.describe(),
+            )
+            for rung in self.rungs
+        )

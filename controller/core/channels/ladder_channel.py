@@ -1,0 +1,303 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A channel whose demand moves a ladder of knobs: cache, network, memory and io.
+
+The last rung of the cache channel is cpu.quota, which the cpu channel writes.
+"""
+
+from dataclasses import replace
+import math
+
+from controller.core.channels.ladder import Ladder, Rung, TickContext
+from controller.core.channels.rung_trial import TRIED_PER_S, Front, RungTrial, count
+from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
+from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
+from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
+from controller.core.decision import Action, Verdict
+from controller.core.loop.channel_loops import ChannelLoops, Specs
+from controller.core.loop.evidence import Evidence
+from controller.core.loop.selector import Choice
+from controller.core.model import Channel, Knob, Mode
+from controller.core.pace.channel_pace import PacedLimiter
+from controller.core.settings import (
+    DiskFacts,
+    HostFacts,
+    IndicatorSpec,
+    KnobLimits,
+    LinkFacts,
+    ResctrlFacts,
+    SafeState,
+    Settings,
+)
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import Service
+
+__all__ = (
+    "LadderChannel",
+    "SharedQuotaRung",
+    "facts_for",
+    "rungs_of",
+)
+
+
+class SharedQuotaRung:
+    """The part of the quota's range that the cache channel demands; the cpu channel grants it."""
+
+    def __init__(self) -> None:
+        self.knob = Knob.CPU_QUOTA
+        self.part = 0.0
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether there is a workload whose quota can be moved now."""
+        knobs, now_ns = context.knobs, context.now_ns
+        return any(
+            knobs.is_movable(each, self.knob, now_ns) for each in context.workload_index.best_effort
+        )
+
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+        """Return *part*: the scale of this rung never changes."""
+        return part
+
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+        """Take *part*; the quota has a setting for any part."""
+        self.part = part
+        return part if part > 0 else None
+
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
+        """Return no writes: those of the quota are the cpu channel's."""
+        return []
+
+    def release(self) -> None:
+        """Demand nothing at once."""
+        self.part = 0.0
+
+    def describe(self) -> str:
+        """Return the part of the quota's range in a few words."""
+        return f"quota {self.part:.0%} of the way to its floor" if self.part else "no quota"
+
+
+# The facts of the host that the rungs of a channel are made from.
+Facts = ResctrlFacts | tuple[LinkFacts, ...] | tuple[DiskFacts, ...] | int | None
+
+
+class LadderChannel:
+    """A channel with a ladder: its loops, their evidence (the use of the resource), its rungs.
+
+    ``verdicts``: what a trial of the rungs began with or showed in the last tick.
+    """
+
+    __slots__ = (
+        "_cpus",
+        "_law",
+        "_limiter",
+        "_quota",
+        "_safe_state",
+        "_trial",
+        "_tries",
+        "_updated_s",
+        "channel",
+        "facts",
+        "ladder",
+        "loops",
+        "verdicts",
+    )
+
+    def __init__(
+        self, channel: Channel, settings: Settings, rungs: list[Rung], facts: Facts
+    ) -> None:
+        """*rungs* were made from *facts*."""
+        self.channel = channel
+        self.facts = facts
+        self._cpus = settings.host.cpus
+        # The second in which the ladder was updated.
+        self._updated_s: int | None = None
+        self._safe_state = settings.safe_state
+        self._law = settings.law
+        self._tries = _tries(settings)
+        self._limiter = PacedLimiter()
+        # The rung of the quota, if there are others in front of it that a trial can let go.
+        self._quota = next((each for each in rungs[1:] if each.knob is Knob.CPU_QUOTA), None)
+        self._trial = RungTrial()
+        self.loops = ChannelLoops(channel, settings)
+        self.ladder = Ladder(channel, rungs)
+        self.verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def demand(self) -> float:
+        """The demand that is applied."""
+        return self._limiter.applied
+
+    @property
+    def by_traffic(self) -> bool:
+        """Whether memory traffic harms: knobs that act on nothing else had sufficed."""
+        return bool(self.ladder.spared) and self._trial.sufficed
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take new settings; loops keep their demand."""
+        self._safe_state = settings.safe_state
+        self._law = settings.law
+        self._tries = _tries(settings)
+        if not self._tries:
+            self._end_trial()
+        self.loops.reconfigure(settings)
+
+    def release(self) -> None:
+        """Set the demand to 0 and release every knob at once."""
+        self.loops.shift(-self._limiter.applied)
+        self._limiter.set(0.0)
+        self.ladder.release()
+
+    def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
+        """Advance all loops and move the ladder to their demand; on *hold* the demand stays."""
+
+        known: Evidence | None = None
+
+        def common_evidence() -> Evidence:
+            # The same for all services; the computation reads the use of every workload.
+            nonlocal known
+            if known is None:
+                share = context.usage.share(self.channel, context.tracker, context.workload_index)
+                known = Evidence(
+                    be_share=share,
+                    throttled_ratio=None,
+                    inflicted_cpus=0.0,
+                    steal_cpus=None,
+                    cpus=self._cpus,
+                )
+            return known
+
+        def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
+            common = common_evidence()
+            if self.channel is not Channel.CACHE or context.harm is None:
+                return common
+            excess = self.loops.excess_of(service.name) or 0.0
+            found = context.harm.share(service.name, excess)
+            if found is None:
+                return common
+            return replace(common, be_share=max(found, common.be_share or 0.0))
+
+        limiter, ladder = self._limiter, self.ladder
+        self.verdicts = ()
+        second = context.now_ns // NS_PER_SEC
+        if context.resync or second != self._updated_s or not ladder.usable:
+            # Once a second: the update reads the knobs of every workload.
+            self._updated_s = second
+            ladder.update(context)
+        rescaled = ladder.rescale(limiter.applied, context)
+        if rescaled != limiter.applied:
+            self.loops.shift(rescaled - limiter.applied)
+            limiter.set(rescaled)
+        if self._tries and self._quota is not None and not hold:
+            self._try_rungs(self._quota, context)
+        choice = self.loops.bid(
+            context.tracker,
+            context.workload_index,
+            specs,
+            evidence,
+            limiter.applied,
+            context.dt_s,
+            hold,
+        )
+        if not self.loops or not ladder.usable:
+            # No service to protect, or no knob to move: the loops have to track a demand of 0.
+            limiter.set(0.0)
+            ladder.release()
+        else:
+            if not hold:
+                choice = self._let_go(choice)
+                limits = ladder.limits(limiter.applied, context.workload_index)
+                if self._law.fast_rise:
+                    choice = limiter.rise(choice, self.loops, limits, context.dt_s)
+                moment = context.now_ns, context.dt_s
+                # A knob with few settings is released setting by setting. In a trial nothing is
+                # known of what the quota does, so it is released more slowly.
+                fine = limits.release_spacing_ns < NS_PER_SEC
+                if self._law.fast_release and fine:
+                    pace = ladder.usable_count, TRIED_PER_S if self._trial.active else math.inf
+                    limiter.limit_paced(choice.wanted, self.loops, limits, *moment, *pace)
+                else:
+                    limiter.limit(choice.wanted, limits, *moment)
+            limiter.set(ladder.apply(limiter.applied, context))
+        self.loops.track(choice, limiter.applied, context.dt_s)
+        if self.loops.safe:
+            self._go_safe(context)
+
+    def _try_rungs(self, quota: Rung, context: TickContext) -> None:
+        """Let the rungs in front of the *quota* go, or take them back, as their trial demands."""
+        ladder, trial, applied = self.ladder, self._trial, self._limiter.applied
+        if ladder.spared and not ladder.usable:  # the quota cannot be moved any more
+            self._end_trial()
+            ladder.update(context)
+            return
+        trial.update(
+            self._front(quota, context),
+            applied,
+            self.loops.excess if applied > 0 else None,
+            lambda: count(context.tracker.samples, context.workload_index.best_effort),
+            context.dt_s,
+        )
+        if trial.report:
+            self.verdicts = (Verdict(subject=self.channel, text=trial.report),)
+        if trial.spared == ladder.spared:
+            return
+        ladder.spared = trial.spared
+        if trial.active and not trial.sufficed and context.harm is not None:
+            # It was learned while the other rungs held the culprits down.
+            context.harm.doubt()
+        ladder.update(context)
+        if trial.demand is not None:
+            self.loops.shift(trial.demand - applied)
+            self._limiter.set(trial.demand)
+
+    def _front(self, quota: Rung, context: TickContext) -> Front:
+        if not quota.usable(context):
+            return Front()
+        others = [each for each in self.ladder.rungs if each is not quota and each.usable(context)]
+        return Front(
+            frozenset(each.knob for each in others),
+            limited=any(each.part > 0 for each in others),
+            short=quota.part > 0 and all(each.part >= 1 for each in others),
+        )
+
+    def _end_trial(self) -> None:
+        self._trial = RungTrial()
+        self.ladder.spared = frozenset()
+
+    def _let_go(self, choice: Choice) -> Choice:
+        before = self._limiter.applied
+        choice = self._limiter.let_go(choice, self.loops)
+        if before > 0 and self._limiter.applied <= 0:
+            self.ladder.release()  # without the hold-off times of its steps
+        return choice
+
+    def _go_safe(self, context: TickContext) -> None:
+        self._limiter.set(0.0)
+        if self._safe_state is SafeState.FLOOR and self.ladder.usable:
+            self.ladder.apply(1.0, context)
+        else:
+            self.ladder.release()
+
+
+def _tries(settings: Settings) -> bool:
+    # In observe mode no knob moves, so a trial would show nothing.
+    return settings.law.rungs_by_work and settings.mode is Mode.ENFORCE
+
+
+def facts_for(channel: Channel, host: HostFacts) -> Facts:
+    """Return the facts that the rungs of a channel are made from."""
+    if channel is Channel.CACHE:
+        return host.resctrl
+    if channel is Channel.NETWORK:
+        return host.links
+    return host.memory_bytes if channel is Channel.MEMORY else host.disks
+
+
+def rungs_of(channel: Channel, host: HostFacts, quota: SharedQuotaRung) -> list[Rung]:
+    """Return the rungs that this host allows, cheapest first; *quota* is that of the planner."""
+    if channel is Channel.CACHE:
+        return [*([CacheWaysRung(), MbaRung()] if host.resctrl else []), quota]
+    if channel is Channel.NETWORK:
+        return [LinkCeilingRung(host.links)] if host.links else []
+    if channel is Channel.MEMORY:
+        return [MemoryHighRung(host.memory_bytes)] if host.memory_bytes else []
+    return [IoWeightRung(), *([IoMaxRung(host.disks)] if host.disks else [])]

@@ -1,0 +1,319 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a demand to an amount of a resource for each best-effort workload: CPUs, memory, disk bytes.
+
+The total for all of best-effort runs geometrically from the ceiling (demand 0) to the sum of the
+floors (demand 1): equal steps of demand are equal factors of the total. A service's latency is
+about proportional to the quota, and its deviation is logarithmic, so the loop sees the same gain
+everywhere. With a linear total the gain at the floor would be thirty times that at the ceiling.
+
+The total is divided by blame: the workload that caused most of the wait loses most.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+import math
+
+from controller.core.channels.rungs.common_parent import lower_floors, parent_amounts
+from controller.core.harm.cut import HARDLY_CUT, allocate, divide_harm, share_unused
+from controller.core.model import CgroupId
+from controller.core.pace.limiters import Headroom, HoldOffLatch, SteadyAmounts
+from controller.core.units import NS_PER_SEC
+
+__all__ = ("ProportionalAllocator", "total_for")
+
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+# A workload that uses this part of its grant or more is limited by the grant, and would use more
+# without it.
+_LIMITED = 0.85
+_WANT_DECAY_S = 30.0
+# A want below this part of the least amount counts as no want.
+_NOTHING = 1e-3
+# A workload without a grant gets one only if it would lose more than this part of its want.
+_LEAST_CUT = 0.05
+# The total is divided anew when it moved by this part, when workloads without a grant use that much
+# more of it, or after a second: with a thousand workloads the division is the longest part of a
+# tick.
+_LEAST_MOVE = 0.02
+_ALLOCATE_NS = NS_PER_SEC
+# Keeps the geometric total defined while nothing is used, as a part of the least amount.
+_LEAST_FLOOR = 0.1
+# All floors together are at most this part of the capacity. With a floor of 50 mcpu each, forty
+# workloads on two CPUs would be promised the whole machine, and a squeeze would have no effect.
+_FLOORS = 0.25
+# The same with low floors: a hundred workloads with a quarter of 16 CPUs hurt a service almost as
+# much as without a squeeze. Two workloads keep the floor of the configuration also on small nodes.
+_LOW_FLOORS = 0.02
+_FEW = 2
+_NO_PARENTS: Mapping[CgroupId, CgroupId] = {}
+
+
+def total_for(demand: float, floor: float, ceiling: float) -> float:
+    """Return the total at *demand* in [0, 1], between *floor* > 0 and *ceiling*."""
+    if ceiling <= floor:
+        return floor
+    return ceiling * math.pow(floor / ceiling, demand)
+
+
+class ProportionalAllocator:
+    """Grants amounts of one resource to best-effort workloads, from a demand.
+
+    It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
+    releases after a hold-off time without demand, in which no amount falls. Of ``innocent`` work,
+    which a service does not suffer from, each amount is at least what the workload wants then.
+
+    ``grants`` is the amount of each workload that is limited now; empty if none is. ``common`` is
+    that of each parent cgroup that is limited as well, because its workloads are too many.
+    ``amounts`` has both. ``wants`` is what the workloads would use without a limit. ``total`` and
+    ``floor`` are for all of best-effort together, ``floor_each`` is for each workload. All are in
+    the unit of the resource, of which the machine has *capacity*, and of which no less than *least*
+    can be granted. ``low_floors``: see ``set_floor``. With ``steady`` the amounts of workloads are
+    those of ``SteadyAmounts``.
+    """
+
+    __slots__ = (
+        "_allocated",
+        "_allocated_ns",
+        "_capacity",
+        "_latch",
+        "_latches",
+        "_least",
+        "_most",
+        "_steady_amounts",
+        "amounts",
+        "ceiling",
+        "common",
+        "floor",
+        "floor_each",
+        "grants",
+        "innocent",
+        "low_floors",
+        "steady",
+        "total",
+        "wants",
+    )
+
+    def __init__(self, capacity: float, least: float) -> None:
+        self._capacity = capacity
+        self._least = least
+        self._most = capacity
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latches: dict[CgroupId, HoldOffLatch] = {}
+        self._steady_amounts = SteadyAmounts()
+        self.wants: dict[CgroupId, float] = {}
+        # The total at the last division, and its time.
+        self._allocated = 0.0
+        self._allocated_ns = 0
+        self.ceiling = Headroom(capacity)
+        self.grants: dict[CgroupId, float] = {}
+        self.common: dict[CgroupId, float] = {}
+        self.amounts = self.grants
+        self.total: float | None = None
+        self.floor = 0.0
+        self.floor_each = least
+        self.low_floors = self.steady = self.innocent = False
+
+    def set_least(self, least: float, low_floors: bool) -> None:
+        """Set the least amount that can be granted, and whether floors are low."""
+        self._least, self.low_floors = least, low_floors
+
+    @property
+    def engaged(self) -> bool:
+        """Whether best-effort work is limited."""
+        return self._latch.on
+
+    def update(
+        self,
+        demand: float,
+        find_use: Callable[[], Mapping[CgroupId, float]],
+        users: int,
+        find_weights: Callable[[Mapping[CgroupId, float]], Mapping[CgroupId, float]],
+        blocked: frozenset[CgroupId],
+        floor_each: float,
+        now_ns: int,
+        by_harm: bool = False,
+        parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS,
+        harmless: Set[CgroupId] = frozenset(),
+        find_growth: Callable[[], float] = lambda: 0.0,
+    ) -> dict[CgroupId, float]:
+        """Return ``amounts`` at *demand*.
+
+        *find_use* returns the use by workload. It is called only when the use is needed, because it
+        may have to read the use of every workload. Its result names those of the *users* workloads
+        that use anything, or that ``wants`` names. *find_weights* returns, for the wants, the
+        weights by which the cut is shared, or with *by_harm* the harm of each: then ``divide_harm``
+        divides. The *blocked* workloads cannot be limited (the kernel refuses, or another program
+        holds the knob): they keep what they use, and the others are cut for them. *parents* maps
+        workloads to the cgroup above them that can be limited too. *harmless* workloads are not
+        limited as long as they would hardly be cut. *find_growth* returns by how much workloads
+        without a grant use more than they want, for example new ones.
+        """
+        was_engaged = self._latch.on
+        if not self._latch.update(demand > 0, now_ns):
+            self._clear()
+            return self.amounts
+        if not was_engaged:
+            self.ceiling.lower_to(sum(find_use().values()))
+        total = total_for(demand, self.floor, self.ceiling.amount) if was_engaged else None
+        if not by_harm:
+            self.total = total
+        age_ns = now_ns - self._allocated_ns
+        if (
+            total is None
+            or age_ns >= _ALLOCATE_NS
+            or self._has_moved(total)
+            or find_growth() > _LEAST_MOVE * self._allocated
+        ):
+            use = find_use()
+            self.set_floor(floor_each, users)
+            self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)
+            divided, lowered = self._divide(
+                demand, find_weights(self.wants), blocked, by_harm, parents, harmless
+            )
+            before = self.grants, self.common
+            self._grant(divided, parents if lowered else _NO_PARENTS, harmless, now_ns)
+            if demand <= 0 and was_engaged:
+                self._keep(*before)
+            self._allocated_ns = now_ns
+        return self.amounts
+
+    def set_floor(self, floor_each: float, users: int) -> None:
+        """Set ``floor_each`` to the limit of the configuration, less where there are many *users*.
+
+        All floors together are at most a quarter of the capacity, unless *least* is more. With
+        ``low_floors`` they are at most 2 % of it, or what the configuration gives to two workloads.
+        """
+        self._most = _FLOORS * self._capacity
+        if self.low_floors:
+            self._most = max(_LOW_FLOORS * self._capacity, _FEW * floor_each)
+        self.floor_each = max(self._least, min(floor_each, self._most / max(1, users)))
+
+    def floors(
+        self, users: Iterable[CgroupId], parents: Mapping[CgroupId, CgroupId]
+    ) -> dict[CgroupId, float]:
+        """Return the amounts of *users* and their *parents* at the floor; see ``set_floor``."""
+        own = dict.fromkeys(users, self.floor_each)
+        if not parents:
+            return own
+        lowered = lower_floors(own, parents, self._most)
+        return own | parent_amounts(lowered, own, parents, {}, self._least)
+
+    def release(self) -> None:
+        """Remove all grants at once, without a hold-off time; the next demand engages anew."""
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.wants.clear()
+        self._latches.clear()
+        self.grants = self.amounts = {}
+        self.common = {}
+        self.total = None
+
+    def _has_moved(self, total: float) -> bool:
+        return abs(total - self._allocated) > _LEAST_MOVE * self._allocated
+
+    def _divide(
+        self,
+        demand: float,
+        weights: Mapping[CgroupId, float],
+        blocked: frozenset[CgroupId],
+        by_harm: bool,
+        parents: Mapping[CgroupId, CgroupId],
+        harmless: Set[CgroupId],
+    ) -> tuple[dict[CgroupId, float], bool]:
+        """Return the amount of each workload at *demand*, and whether floors had to be lowered."""
+        wants = self.wants
+        floors = {
+            cgroup: min(self.floor_each, want)
+            for cgroup, want in wants.items()
+            if cgroup not in blocked
+        }
+        lowered = lower_floors(floors, parents, self._most) if parents else floors
+        least = {cgroup: lowered.get(cgroup, want) for cgroup, want in wants.items()}
+        self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
+        ceiling = self.ceiling.amount
+        self.total = self._allocated = total_for(demand, self.floor, ceiling)
+        if not by_harm:
+            return allocate(self.total, wants, least, weights), lowered != floors
+        divided = divide_harm(demand, ceiling, wants, least, weights)
+        if harmless:
+            divided = share_unused(divided, ceiling, wants, harmless)
+        self.total = sum(divided.values())
+        return divided, lowered != floors
+
+    def _grant(
+        self,
+        divided: Mapping[CgroupId, float],
+        parents: Mapping[CgroupId, CgroupId],
+        harmless: Set[CgroupId],
+        now_ns: int,
+    ) -> None:
+        # Only workloads that are harmless, or were, have a latch of their own.
+        self._latches = {each: latch for each, latch in self._latches.items() if each in divided}
+        self.grants = {
+            cgroup: max(self.floor_each, amount)
+            for cgroup, amount in divided.items()
+            if self._is_limited(cgroup, amount, cgroup in harmless, now_ns)
+        }
+        if self.steady:
+            self.grants = self._steady_amounts.update(self.grants, self.floor_each, now_ns)
+        self.common = (
+            parent_amounts(divided, self.grants, parents, self.common, self._least)
+            if parents
+            else {}
+        )
+        self.amounts = self.grants | self.common
+
+    def _keep(self, grants: Mapping[CgroupId, float], common: Mapping[CgroupId, float]) -> None:
+        """Limit nothing more than by *grants* and *common*: the ceiling follows other loads."""
+        self.grants = _at_least(self.grants, grants)
+        self.common = {} if self.innocent else _at_least(self.common, common)
+        if self.innocent:
+            self.grants = _at_least(self.grants, self.wants)
+        self.amounts = self.grants | self.common
+
+    def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:
+        """Return whether *cgroup* has a limit; a harmless one loses it after a hold-off time."""
+        want = self.wants[cgroup]
+        limited = cgroup in self.grants
+        needed = (
+            amount < (1 - HARDLY_CUT) * want
+            if harmless
+            else limited or amount < (1 - _LEAST_CUT) * want
+        )
+        latch = self._latches.get(cgroup)
+        if latch is None:
+            if not (harmless and limited):
+                return needed
+            latch = self._latches[cgroup] = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+            needed = True
+        return latch.update(needed, now_ns)
+
+    def _update_wants(
+        self,
+        use: Mapping[CgroupId, float],
+        dt_s: float,
+        parents: Mapping[CgroupId, CgroupId],
+    ) -> None:
+        # The want is the use, but does not fall while the grant limits the use. Otherwise a squeeze
+        # would lower the wants, and with them the share of a squeezed workload.
+        keep = math.exp(-dt_s / _WANT_DECAY_S)
+        wants: dict[CgroupId, float] = {}
+        for cgroup, now in use.items():
+            want = self.wants.get(cgroup)
+            if want is None or now > want:
+                wants[cgroup] = now
+                continue
+            limited = parents.get(cgroup) in self.common
+            if not limited and now < _LIMITED * self.grants.get(cgroup, math.inf):
+                want = now + keep * (want - now)
+            if want >= _NOTHING * self._least:
+                wants[cgroup] = want
+        self.wants = wants
+
+
+def _at_least(
+    amounts: Mapping[CgroupId, float], before: Mapping[CgroupId, float]
+) -> dict[CgroupId, float]:
+    return {each: max(amount, before[each]) for each, amount in amounts.items() if each in before}

@@ -1,0 +1,262 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rungs whose knob has few settings: cache ways, memory bandwidth and io.weight.
+
+Cache ways and memory bandwidth (resctrl) are the first two rungs of the cache channel. They act on
+the resctrl group that best-effort's tasks are in; every domain gets the same setting. io.weight is
+the first rung of the io channel.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+import math
+
+from controller.core.channels.ladder import TickContext
+from controller.core.channels.rungs.mba_curve import MbaCurve
+from controller.core.decision import Action
+from controller.core.knob_comparison import is_stricter
+from controller.core.knob_values import (
+    format_amount,
+    format_bandwidth,
+    format_masks,
+    lowest_ways,
+    parse_bandwidth,
+    parse_masks,
+    parse_weight,
+)
+from controller.core.model import Knob, KnobValue, Target, TargetKind
+from controller.core.pace.limiters import StepSelector, rescale
+from controller.core.settings import KnobLimits, MbaUnit
+from controller.core.units import NS_PER_SEC
+
+__all__ = (
+    "CacheWaysRung",
+    "IoWeightRung",
+    "MbaRung",
+    "SteppedRung",
+)
+
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+# io.weight of a cgroup with no weight set (block/blk-cgroup.h, CGROUP_WEIGHT_DFL).
+_DEFAULT_WEIGHT = 100.0
+# An absolute MBA scale may have thousands of values; this many of them, in equal factors, are
+# enough.
+_MOST_SETTINGS = 24
+
+
+class SteppedRung(ABC):
+    """Moves one knob of all its targets through the same settings, see ``StepSelector``.
+
+    ``part`` is the demand, in [0, 1] of this rung's range, that the setting in force satisfies.
+    """
+
+    def __init__(self, knob: Knob, hold_ns: int) -> None:
+        self.knob = knob
+        self.part = 0.0
+        self._steps = StepSelector(hold_ns, _LONGEST_HOLD_NS)
+        self._scale: Sequence[float] = (0.0,)
+        self._written: int | None = None
+
+    @property
+    def level(self) -> int:
+        """The setting in force, 0 for free."""
+        return self._steps.level
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether there is a target whose knob can be moved now."""
+        return any(
+            _is_ours(each, context) for each in context.knobs.movable(self.knob, context.now_ns)
+        )
+
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+        """Update the scale, and return the demand that stands on it for what *part* stood for."""
+        before, self._scale = self._scale, self._edges(limits, context)
+        return rescale(part, before, self._scale)
+
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+        """Select the setting for *part*; return its demand, ``None`` if the knob is free."""
+        applied = self._steps.set_part(part, self._scale, context.now_ns)
+        self.part = self._scale[self.level] if self.level else 0.0
+        return applied
+
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
+        """Return the writes of this tick: none while the setting stays, except on resync."""
+        level = self.level
+        if level == self._written and not context.resync:
+            return []
+        self._written = level
+        actions = []
+        for target in context.knobs.targets(self.knob):
+            if not _is_ours(target, context):
+                continue
+            key = (target.scope, target.id, self.knob)
+            original = context.knobs.original(*key)
+            value = None if original is None or not level else self._value(original)
+            stricter = (
+                value is not None
+                and original is not None
+                and is_stricter(self.knob, value, original)
+            )
+            if value is not None and stricter:
+                action = context.knobs.request(*key, value, reason, context.now_ns)
+            else:
+                action = context.knobs.restore(*key, reason, context.now_ns)
+            if action is not None:
+                actions.append(action)
+        return actions
+
+    def release(self) -> None:
+        """Go to the free setting at once."""
+        self._steps.release()
+        self.part = 0.0
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the setting in a few words."""
+
+    @abstractmethod
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+        """Return the largest part that each setting satisfies, from 0 (free) to 1 (strictest)."""
+
+    @abstractmethod
+    def _value(self, original: KnobValue) -> KnobValue:
+        """Return the value of the setting in force for a target whose original is *original*."""
+
+
+def _is_ours(target: Target, context: TickContext) -> bool:
+    # Groups and links belong to best-effort as a whole. A cgroup belongs to a workload, whose class
+    # may have changed.
+    return target.kind is not TargetKind.CGROUP or (target.scope, target.id) in (
+        context.workload_index.best_effort
+    )
+
+
+class IoWeightRung(SteppedRung):
+    """Halves best-effort's weight for the disks with every step, down to the floor."""
+
+    def __init__(self) -> None:
+        super().__init__(Knob.IO_WEIGHT, _HOLD_NS)
+        self._floor = 1.0
+
+    def describe(self) -> str:
+        """Return the part of the original weight that is left."""
+        if not self.level:
+            return "full io.weight"
+        left = max(0.5**self.level, self._floor / _DEFAULT_WEIGHT)
+        return f"io.weight at {left:.0%}"
+
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+        self._floor = max(1.0, limits.floor)
+        steps = max(1, math.ceil(math.log2(max(2.0, _DEFAULT_WEIGHT / self._floor))))
+        return [number / steps for number in range(steps + 1)]
+
+    def _value(self, original: KnobValue) -> KnobValue:
+        halved = parse_weight(original) / 2**self.level
+        return format_amount(max(self._floor, halved))
+
+
+class CacheWaysRung(SteppedRung):
+    """Takes cache ways from best-effort's group, highest first; services keep the whole cache."""
+
+    def __init__(self) -> None:
+        super().__init__(Knob.LLC_WAYS, _HOLD_NS)
+        self._ways: tuple[int, ...] = ()
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether there is a group to move, and more than one cache way to divide."""
+        facts = context.host.resctrl
+        return facts is not None and facts.llc_ways > 1 and super().usable(context)
+
+    def describe(self) -> str:
+        """Return the number of ways that best-effort may use."""
+        return f"{self._ways[self.level]} cache ways" if self.level else "all cache ways"
+
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+        facts = context.host.resctrl
+        assert facts is not None
+        fewest = max(1, facts.llc_min_ways, math.ceil(limits.floor))
+        self._ways = tuple(range(facts.llc_ways, fewest - 1, -1)) or (facts.llc_ways,)
+        return _geometric([ways / facts.llc_ways for ways in self._ways])
+
+    def _value(self, original: KnobValue) -> KnobValue:
+        masks = parse_masks(original)
+        ways = self._ways[self.level]
+        return format_masks({domain: lowest_ways(mask, ways) for domain, mask in masks.items()})
+
+
+class MbaRung(SteppedRung):
+    """Throttles the memory bandwidth of best-effort's group.
+
+    The demand stands for a part of the bandwidth. ``MbaCurve`` gives the value that leaves this
+    part, because half of the percent scale is not half of the bandwidth.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Knob.MBA, _HOLD_NS)
+        self._curve = MbaCurve()
+        self._values: tuple[int, ...] = ()
+        self._unit = MbaUnit.PERCENT
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether there is a group to move, and hardware that throttles."""
+        facts = context.host.resctrl
+        return facts is not None and facts.mba_max > facts.mba_min and super().usable(context)
+
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+        """Learn from the bandwidth at the value in force, which may move *part* on the scale."""
+        facts = context.host.resctrl
+        assert facts is not None
+        value = self._values[self.level] if self.level else facts.mba_max
+        self._curve.update(value, facts, context.usage.bandwidth.rates, context.now_ns)
+        return super().rescale(part, limits, context)
+
+    def describe(self) -> str:
+        """Return best-effort's memory bandwidth in the unit of the hardware."""
+        if not self.level:
+            return "full memory bandwidth"
+        unit = {MbaUnit.PERCENT: "%", MbaUnit.ABSOLUTE: "/8 GB/s", MbaUnit.MBPS: " MB/s"}
+        return f"memory bandwidth {self._values[self.level]}{unit[self._unit]}"
+
+    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+        facts = context.host.resctrl
+        assert facts is not None
+        self._unit = facts.mba_unit
+        values = _grid(facts.mba_min, facts.mba_max, facts.mba_step)
+        if facts.mba_unit is MbaUnit.PERCENT:
+            least = 100 * limits.floor
+            self._values = tuple(value for value in values if value >= least)
+        else:
+            self._values = tuple(
+                value for value in values if self._curve.part_at(value) >= limits.floor
+            )
+        self._values = self._values or (facts.mba_max,)
+        return _geometric([self._curve.part_at(value) for value in self._values])
+
+    def _value(self, original: KnobValue) -> KnobValue:
+        value = self._values[self.level]
+        domains = parse_bandwidth(original)
+        return format_bandwidth({domain: min(value, most) for domain, most in domains.items()})
+
+
+def _grid(least: int, most: int, step: int) -> list[int]:
+    """Return the values from *most* down to *least*: all, or ``_MOST_SETTINGS`` of them."""
+    if (most - least) // step < _MOST_SETTINGS:
+        return list(range(most, least - 1, -step))
+    ratio = math.pow(least / most, 1 / _MOST_SETTINGS)
+    values = (most * math.pow(ratio, number) for number in range(_MOST_SETTINGS + 1))
+    whole = (max(least, round(value / step) * step) for value in values)
+    return [most, *(value for value in dict.fromkeys(whole) if value < most)]
+
+
+def _geometric(parts: Sequence[float]) -> list[float]:
+    """Return the demand that each setting satisfies; equal steps of demand are equal factors.
+
+    *parts* is the part of the resource that each setting leaves, falling from (about) 1.
+    """
+    last = len(parts) - 1
+    least = parts[-1]
+    if last == 0 or least >= 1.0:
+        return [number / max(1, last) for number in range(last + 1)]
+    whole = math.log(least)
+    return [0.0, *(min(1.0, max(0.0, math.log(part) / whole)) for part in parts[1:-1]), 1.0]

@@ -1,0 +1,195 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attribution: the causes of a service's deviation, and the input of the eviction policy.
+
+The policy gets the cases of the channels, the candidates of a case, and later deviations.
+"""
+
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
+
+from controller.core.channels.cpu_channel import CpuChannel
+from controller.core.channels.ladder import TickContext
+from controller.core.channels.ladder_channel import LadderChannel
+from controller.core.decision import Cause, Culprit, IndicatorStatus
+from controller.core.eviction.attribution import parts_of
+from controller.core.eviction.policy import Candidate, Case
+from controller.core.harm.harm_finder import HarmFinder
+from controller.core.loop.channel_loops import ChannelLoops
+from controller.core.model import CgroupId, Channel, IndicatorName
+from controller.core.suffering import suffers
+
+__all__ = ("causes", "eviction_candidates", "eviction_cases", "known_deviation")
+
+# From this demand on every knob of a channel counts as at its strictest setting.
+_AT_STOP = 0.99
+# This many culprits are named; the deviation of a service rarely has more large causes.
+_NAMED = 5
+# Services of a channel whose causes are computed beside the one for which it decides.
+_EXPLAINED = 3
+
+
+def eviction_cases(
+    cpu: CpuChannel, ladders: Iterable[LadderChannel], context: TickContext
+) -> list[Case]:
+    """Return one case for every channel that protects a service."""
+    cases = []
+    for loops in (cpu.loops, *(each.loops for each in ladders)):
+        loop = loops.selected
+        service = None if loop is None else context.workload_index.services.get(loop.service)
+        if loop is None or service is None or service.paused:
+            continue
+        at_stop = loops.demand.applied >= _AT_STOP
+        cases.append(
+            Case(
+                channel=loop.channel,
+                service=service.name,
+                indicator=loop.indicator,
+                at_stop=at_stop,
+                deviation=loop.filtered_deviation,
+                # Needed only at the stop; the computation reads the use of every workload.
+                be_share=_share_at_stop(loops, service.name, context) if at_stop else None,
+                be_share_min=service.profile.be_share_min,
+                enabled=service.profile.evict_enabled,
+                after_ns=service.profile.evict_after_ns,
+            )
+        )
+    return cases
+
+
+def eviction_candidates(case: Case, cpu: CpuChannel, context: TickContext) -> list[Candidate]:
+    """Return the workloads that may be evicted for *case*, each with its blame.
+
+    A pod whose containers are workloads is one candidate.
+    """
+    # The blame is divided among all best-effort workloads, also those that may not be evicted.
+    best_effort = context.workload_index.best_effort
+    blame = _blame(case.channel, case.service, cpu, context)
+    share = (case.be_share or 0.0) / (sum(blame.values()) or 1.0)
+    candidates: dict[CgroupId, Candidate] = {}
+    for cgroup, workload in best_effort.items():
+        if workload.evictable:
+            whole = workload.whole
+            candidate = Candidate(
+                cgroup=whole,
+                name=workload.whole_name,
+                blame=blame.get(cgroup, 0.0),
+                share=share * blame.get(cgroup, 0.0),
+                priority=workload.priority,
+                size=context.tracker.cpu_use.get(cgroup, 0.0),
+            )
+            other = candidates.get(whole)
+            candidates[whole] = candidate if other is None else _sum(candidate, other)
+    return list(candidates.values())
+
+
+def causes(
+    channels: Iterable[ChannelLoops], cpu: CpuChannel, context: TickContext
+) -> tuple[Cause, ...]:
+    """Return what hurts the services for which a channel squeezes, and those that suffer most."""
+    found = []
+    for loops in channels:
+        demand = loops.demand
+        for service in _hurt(loops):
+            be_share = _share(loops, service, context)
+            blame = _blame(demand.channel, service, cpu, context)
+            part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
+            largest = nlargest(_NAMED, blame, key=blame.__getitem__)
+            culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each])
+            found.append(
+                Cause(
+                    channel=demand.channel,
+                    service=service,
+                    be_share=be_share,
+                    culprits=culprits,
+                    parts=parts_of(demand.channel, service, be_share, culprits, context),
+                )
+            )
+    return tuple(found)
+
+
+def _hurt(loops: ChannelLoops) -> list[str]:
+    """Return the services that need a cause: for which the channel decides, and that suffer."""
+    selected = loops.selected
+    found: dict[str, None] = {}
+    if selected is not None:
+        # The filtered deviation follows the one of this tick, on which the first decision rests.
+        worst = max(selected.filtered_deviation or 0.0, selected.deviation or 0.0)
+        if loops.demand.applied > 0 or worst > 0:
+            found[selected.service] = None
+    bad = [each for each in loops.reports if suffers(each)]
+    for loop in nlargest(_EXPLAINED, bad, key=lambda each: each.filtered_deviation or 0.0):
+        found[loop.service] = None
+    return list(found)
+
+
+def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
+    """Return the share that an eviction rests on; it ends the use under the squeeze."""
+    if loops.demand.channel is not Channel.CACHE or not context.evict_by_present:
+        return _share(loops, service, context)
+    if context.harm is not None and context.harm.certain(service):
+        return _share_of_harm(context.harm, loops, service, context.tracker.cpu_use)
+    share = _share(loops, service, context)
+    present = context.usage.of(Channel.CACHE).present_share
+    return share if share is None or present is None else min(share, present)
+
+
+def _blame(
+    channel: Channel, service: str, cpu: CpuChannel, context: TickContext
+) -> Mapping[CgroupId, float]:
+    """Return the contributions of best-effort workloads, in the unit of ``Eviction.blame``."""
+    best_effort = context.workload_index.best_effort
+    if channel is Channel.CPU:
+        culprits = cpu.blame_for(service, context.tracker.blame)
+        return {cgroup: wait for cgroup, wait in culprits.items() if cgroup in best_effort}
+    if channel is Channel.CACHE and context.harm is not None:
+        certain = context.harm.certain(service)
+        if certain:
+            return {cgroup: harm for cgroup, harm in certain.items() if cgroup in best_effort}
+    wants = context.usage.of(channel).wants
+    return {cgroup: wants[cgroup] for cgroup in best_effort if cgroup in wants}
+
+
+def known_deviation(
+    channels: Iterable[ChannelLoops], service: str, indicator: IndicatorName
+) -> float | None:
+    """Return the filtered deviation of a service's indicator, on whatever channel it is now.
+
+    ``None`` where this tick has no value: the service left, is idle, or has no data.
+    """
+    for loops in channels:
+        for loop in loops.reports:
+            if (loop.service, loop.indicator) == (service, indicator):
+                fresh = loop.status is IndicatorStatus.FRESH and loop.deviation is not None
+                return loop.filtered_deviation if fresh else None
+    return None
+
+
+def _sum(one: Candidate, other: Candidate) -> Candidate:
+    return one._replace(
+        blame=one.blame + other.blame,
+        share=one.share + other.share,
+        size=one.size + other.size,
+    )
+
+
+def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
+    """Return best-effort's part of what hurts *service* now; ``None``: unknown, or nothing does."""
+    harm = context.harm
+    if loops.demand.channel is Channel.CACHE and harm is not None and harm.certain(service):
+        return _share_of_harm(harm, loops, service)
+    if loops.demand.channel is Channel.CPU:
+        return context.tracker.blame.share(service)
+    return context.usage.share(loops.demand.channel, context.tracker, context.workload_index)
+
+
+def _share_of_harm(
+    harm: HarmFinder,
+    loops: ChannelLoops,
+    service: str,
+    use: Mapping[CgroupId, float] | None = None,
+) -> float | None:
+    """Return the part of certain harm in what hurts *service*, see ``HarmFinder.share``."""
+    excess = loops.excess_of(service, filtered=True)
+    # At the sweet point or below it, or without data, there is nothing of which it is a part.
+    return harm.share(service, excess, use) if excess is not None and excess > 0 else None

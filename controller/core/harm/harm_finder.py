@@ -1,0 +1,154 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which best-effort workloads slow the services down that suffer: models, evidence, claims."""
+
+from collections.abc import Mapping
+
+from controller.core.harm.cut import Claim, Deeds
+from controller.core.harm.harm_model import HarmModel
+from controller.core.indicators.slowdown import gain, pace_of
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.loop.channel_loops import ChannelLoops
+from controller.core.model import CgroupId
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import WorkloadIndex
+
+__all__ = ("HarmFinder",)
+
+# Services with a model at the same time, which bounds the cost of a tick.
+_MOST_SERVICES = 3
+_KEEP_NS = 120 * NS_PER_SEC
+# Certain harm below this (2 % longer) is none.
+_LEAST_HARM = 0.02
+# Between these standard deviations of the largest harm the model takes over from other evidence.
+_UNSURE, _SURE = 1.5, 3.0
+
+
+class HarmFinder:
+    """The models of the services that suffer."""
+
+    __slots__ = ("_models", "_suffered_ns")
+
+    def __init__(self) -> None:
+        self._models: dict[str, HarmModel] = {}
+        self._suffered_ns: dict[str, int] = {}
+
+    def update(
+        self,
+        tracker: IndicatorTracker,
+        workload_index: WorkloadIndex,
+        loops: ChannelLoops,
+        now_ns: int,
+        dt_ns: int,
+    ) -> None:
+        """Take one tick; *loops* are those of the channel whose squeeze is shared by harm."""
+        services = workload_index.services
+        for name in loops.suffering:
+            if name in self._models or len(self._models) < _MOST_SERVICES:
+                self._suffered_ns[name] = now_ns
+                self._models.setdefault(name, HarmModel())
+        for name in [*self._models]:
+            if name not in services or now_ns - self._suffered_ns[name] > _KEEP_NS:
+                del self._models[name], self._suffered_ns[name]
+        if not self._models or dt_ns <= 0:
+            return
+        changed = tracker.changed
+        use = {
+            cgroup: gain(*changed[cgroup], "oncpu_ns") / dt_ns if cgroup in changed else 0.0
+            for cgroup in tracker.active
+            if cgroup in workload_index.best_effort
+        }
+        for name, model in self._models.items():
+            found = pace_of(services[name], changed, dt_ns)
+            if found is not None:
+                model.update(*found, use, dt_ns / NS_PER_SEC)
+
+    def doubt(self) -> None:
+        """Take all harm for unknown, around what is known: other knobs limit the workloads now."""
+        for model in self._models.values():
+            model.doubt()
+
+    def certain(self, service: str) -> Mapping[CgroupId, float]:
+        """Return the slowdown of *service* (logarithm) that is certainly each workload's.
+
+        Empty if all of it together is not worth mention.
+        """
+        model = self._models.get(service)
+        if model is not None:
+            for deeds in (model.certain_deeds(), model.all_deeds()):
+                if sum(deeds.values()) >= _LEAST_HARM:
+                    return deeds
+        return {}
+
+    def harmless(self, charges: Mapping[str, float]) -> frozenset[CgroupId]:
+        """Return the workloads that harm none of the services with *charges*, as far as is known.
+
+        Empty where the model of one of them is not sure which workload harms.
+        """
+        models = [self._models.get(name) for name in charges]
+        known = [each.harmless() for each in models if each is not None and _trust(each) > 0]
+        return (
+            frozenset.intersection(*known) if known and len(known) == len(models) else frozenset()
+        )
+
+    def share(
+        self, service: str, excess: float, use: Mapping[CgroupId, float] | None = None
+    ) -> float | None:
+        """Return best-effort's certain part of *excess* (logarithm), 0 to 1; ``None``: unknown.
+
+        Certain harm is all of an excess of 0 or less: it would hurt if it were not squeezed. The
+        harm is that at the usual use, or that at *use*, in CPUs.
+        """
+        certain = self.certain(service)
+        if not certain:
+            return None
+        if use is not None:
+            usual = self._models[service].reach
+            certain = {
+                cgroup: harm * min(1.0, use.get(cgroup, 0.0) / usual[cgroup])
+                for cgroup, harm in certain.items()
+                if harm > 0
+            }
+        return min(1.0, sum(certain.values()) / excess) if excess > 0 else 1.0
+
+    def doubts(self, loops: ChannelLoops, shares: bool) -> Mapping[CgroupId, float]:
+        """Return how much slowdown each workload might cause, where it is of use to know.
+
+        That is for services for which a cut *shares* among workloads, and for those that suffer
+        and lack evidence; not after a trial that showed that squeezes are of no use.
+        """
+        found: dict[CgroupId, float] = {}
+        if loops.most is not None:
+            return found
+        charges = loops.charges
+        for name, model in self._models.items():
+            if (shares and name in charges) or loops.lacks_evidence(name):
+                for cgroup, doubt in model.doubts().items():
+                    found[cgroup] = max(doubt, found.get(cgroup, 0.0))
+        return found
+
+    def claims(
+        self,
+        weight: float,
+        charges: Mapping[str, float],
+        other: Deeds,
+        use: Mapping[CgroupId, float],
+    ) -> list[Claim]:
+        """Return the claims of *weight* together; without certain harm they rest on *other*."""
+        total = sum(charges.values())
+        claims = []
+        rest = weight
+        for name, charge in charges.items():
+            model = self._models.get(name)
+            if model is None:
+                continue
+            part = weight * charge / total * _trust(model)
+            if part > 0:
+                rest -= part
+                claims.append(Claim(part, model.deeds(), model.reach))
+        return [*claims, Claim(rest, other, use)]
+
+
+def _trust(model: HarmModel) -> float:
+    """Return how much a model counts beside other evidence, 0 to 1."""
+    return min(1.0, max(0.0, (model.certainty - _UNSURE) / (_SURE - _UNSURE)))

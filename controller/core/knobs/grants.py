@@ -1,0 +1,165 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""From amounts granted to best-effort workloads to writes of one knob.
+
+``RequestedLimits`` lowers the grants to the limits that workloads requested themselves, which hold
+with and without a squeeze. ``GrantActions`` turns grants into the writes of a tick.
+"""
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
+
+from controller.core.decision import Action
+from controller.core.knob_comparison import is_stricter
+from controller.core.knobs.knob_state import KnobState
+from controller.core.model import CgroupId, Knob, KnobValue
+
+__all__ = (
+    "GrantActions",
+    "RequestedLimits",
+)
+
+Amounts = Mapping[CgroupId, float]
+
+# What the text of a knob grants; ``None`` or infinity for no limit.
+AmountOf = Callable[[KnobValue], float | None]
+# The text that grants an amount to a workload whose original value is the second argument.
+ValueFor = Callable[[float, KnobValue], KnobValue]
+
+_OWN_LIMIT = "the limit that the workload requested"
+# A change by less than this part is noise, and is not written.
+_QUANTUM = 0.05
+# Tolerance for amounts that the knob rounds to its whole units.
+_ROUNDING = 1e-3
+
+
+class RequestedLimits:
+    """Bounds the grants by the workloads' own limits.
+
+    A workload with a limit of its own and no grant is granted its limit.
+    """
+
+    __slots__ = ("_bounded", "_grants", "_limits")
+
+    def __init__(self) -> None:
+        self._grants: Amounts = {}
+        self._limits: Amounts = {}
+        self._bounded: Amounts = {}
+
+    def apply(self, grants: Amounts, limits: Amounts) -> Amounts:
+        """Return *grants* within *limits*; the same object as long as both are equal to before."""
+        if not limits:
+            self._limits, self._bounded = limits, grants
+            return grants
+        if limits is not self._limits or grants != self._grants:
+            self._limits, self._grants = limits, grants
+            lowered = {each: min(most, grants.get(each, most)) for each, most in limits.items()}
+            self._bounded = {**grants, **lowered}
+        return self._bounded
+
+    def explain(self, actions: list[Action]) -> list[Action]:
+        """Return *actions*, with a reason of its own for each that sets a workload's own limit."""
+        return [
+            replace(each, reason=_OWN_LIMIT) if self._sets_own(each) else each for each in actions
+        ]
+
+    def _sets_own(self, action: Action) -> bool:
+        cgroup = CgroupId(action.target.scope, action.target.id)
+        limit = self._limits.get(cgroup)
+        return limit is not None and self._bounded.get(cgroup) == limit
+
+
+class GrantActions:
+    """Turns grants into the writes of one knob; keeps the amounts that were requested last.
+
+    *largest* is the largest change, in the knob's unit, that may be left unwritten.
+    """
+
+    __slots__ = ("_amount_of", "_granted", "_knob", "_largest", "_requested", "_value_for")
+
+    def __init__(
+        self,
+        knob: Knob,
+        amount_of: AmountOf,
+        value_for: ValueFor,
+        largest: float = float("inf"),
+    ) -> None:
+        self._knob = knob
+        self._amount_of = amount_of
+        self._value_for = value_for
+        self._largest = largest
+        # Kept over ticks without a change, in which no workload has to be examined.
+        self._requested: dict[CgroupId, float] = {}
+        self._granted: Mapping[CgroupId, float] = {}
+
+    def actions(
+        self,
+        grants: Mapping[CgroupId, float],
+        floor: float,
+        eligible: Container[CgroupId],
+        knobs: KnobState,
+        reason: str,
+        resync: bool,
+        now_ns: int,
+    ) -> list[Action]:
+        """Return the writes that put *grants* into force.
+
+        A cgroup that is not in *grants* gets its original value back; one that is not *eligible* is
+        not written. On *resync* every knob that was written is compared, because another program
+        may have changed it. A change that is noise is not written, unless it reaches *floor*, in
+        the knob's unit.
+        """
+        before, self._granted = self._granted, grants
+        if grants is before and not resync:
+            return []
+        requested = {} if resync else self._requested
+        actions = []
+        # Workloads that were limited before are included, because they may have to be released.
+        touched = dict.fromkeys(knobs.touched(self._knob)) if resync else {}
+        for cgroup in {**before, **grants, **touched}:
+            amount = grants.get(cgroup)
+            last = requested.get(cgroup)
+            if amount is not None and last is not None and not self._matters(amount, last, floor):
+                continue
+            if cgroup in eligible:
+                action = self._action(cgroup, amount, floor, knobs, reason, now_ns)
+                if action is not None:
+                    actions.append(action)
+            if amount is not None:
+                requested[cgroup] = self._applied(cgroup, amount, knobs)
+        self._requested = {each: amount for each, amount in requested.items() if each in grants}
+        return actions
+
+    def _applied(self, cgroup: CgroupId, otherwise: float, knobs: KnobState) -> float:
+        value = knobs.value(*cgroup, self._knob)
+        amount = None if value is None else self._amount_of(value)
+        return otherwise if amount is None else amount
+
+    def _action(
+        self,
+        cgroup: CgroupId,
+        amount: float | None,
+        floor: float,
+        knobs: KnobState,
+        reason: str,
+        now_ns: int,
+    ) -> Action | None:
+        key = (*cgroup, self._knob)
+        if amount is None:
+            return knobs.restore(*key, reason, now_ns)
+        original, current = knobs.original(*key), knobs.value(*key)
+        if original is None or current is None:
+            return None
+        value = self._value_for(amount, original)
+        if not is_stricter(self._knob, value, original):
+            return knobs.restore(*key, reason, now_ns)
+        now = self._amount_of(current)
+        limited = now is not None and current != original
+        if limited and not self._matters(amount, now or 0.0, floor):
+            return None
+        return knobs.request(*key, value, reason, now_ns)
+
+    def _matters(self, amount: float, now: float, floor: float) -> bool:
+        """Whether *amount* differs from *now* by more than noise, or goes down to the floor."""
+        noise = min(self._largest, _QUANTUM * now)
+        return abs(amount - now) >= noise or amount <= floor < now * (1 - _ROUNDING)

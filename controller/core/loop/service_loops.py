@@ -1,0 +1,360 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The loops of one service on one channel, and the gate of evidence in front of them.
+
+Quiescent loops are not evaluated. Loops become quiescent when no counter of the service changed
+within its longest window and they have converged to the lowest deviation. They demand nothing then;
+on the next change of a counter they resume at the demand to which they would have converged.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import math
+
+from controller.core.decision import (
+    ChannelState,
+    Indicator,
+    IndicatorStatus,
+    LoopReport,
+    OffLoop,
+    Verdict,
+)
+from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.loop.evidence import Evidence, EvidenceGate
+from controller.core.loop.indicator_loop import HIGH, HIGHER, IndicatorLoop, loop_for
+from controller.core.loop.pid import LOWEST
+from controller.core.loop.selector import Bid
+from controller.core.loop.squeeze_trial import SqueezeTrial
+from controller.core.model import Channel, IndicatorName
+from controller.core.settings import IndicatorSpec, LawSettings
+from controller.core.workload_index import Service
+
+__all__ = ("ServiceLoops",)
+
+
+# Seconds in which a charge moves by 1 at a deviation of 1. With it the grants of a culprit move by
+# about four deviations, so this is a loop of a crossover of 0.07 rad/s, slow enough for a low-pass
+# of 4 s at four times the gain.
+_CHARGE_S = 60.0
+
+# A high wait that shows in each of so many ticks is no stall of the host, which takes milliseconds
+# and falls into one tick or two.
+_LASTING_TICKS = 3
+
+# A squeeze counts as in vain when so much of a deviation, far more than the loop leaves around the
+# sweet point, has been there for so long and a window.
+_VAIN_EXCESS = 0.5
+_VAIN_S = 1.0
+
+# Below this demand there is no squeeze to speak of.
+_FIRST = 0.05
+
+
+class ServiceLoops:
+    """The loops for *specs* of one service on *channel*; they start at the demand *applied*.
+
+    In each tick ``bid`` advances the loops and ``track`` feeds the applied demand back. Valid after
+    ``track``: ``reports``, ``off`` and ``indicators`` for the plan, ``states`` of those loops that
+    have a source, ``verdict`` on a trial that ended in this tick, and ``charge``: how much, from 0
+    to 1, the squeeze is for this service.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_gate",
+        "_law",
+        "_loops",
+        "_names",
+        "_quiescent",
+        "_service",
+        "_steady",
+        "_trial",
+        "_vain_s",
+        "charge",
+        "indicators",
+        "off",
+        "reports",
+        "states",
+        "verdict",
+    )
+
+    def __init__(
+        self,
+        service: str,
+        channel: Channel,
+        specs: Sequence[IndicatorSpec],
+        applied: float,
+        stale_ticks: int,
+        law: LawSettings,
+    ) -> None:
+        self._law = law
+        self._service = service
+        self._channel = channel
+        self._loops: tuple[IndicatorLoop, ...] = ()
+        self._gate = EvidenceGate()
+        self._quiescent = self._steady = False
+        self._trial = self._new_trial()
+        self._vain_s = 0.0
+        self.charge = 0.0
+        self.reports: tuple[LoopReport, ...] = ()
+        self.off: tuple[OffLoop, ...] = ()
+        self.indicators: tuple[Indicator, ...] = ()
+        self.states: tuple[ChannelState, ...] = ()
+        self.verdict: Verdict | None = None
+        self.set_specs(specs, applied, stale_ticks)
+
+    def set_specs(self, specs: Sequence[IndicatorSpec], applied: float, stale_ticks: int) -> None:
+        """Keep, create and remove loops so that there is one for each of *specs*."""
+        if len(specs) == len(self._loops) and all(
+            loop.spec is spec for loop, spec in zip(self._loops, specs, strict=True)
+        ):
+            return
+        if self._quiescent:
+            self._resume(applied)
+        before = {loop.spec.name: loop for loop in self._loops}
+        self._loops = tuple(
+            loop_for(spec, before.get(spec.name), applied, stale_ticks) for spec in specs
+        )
+        self._names = frozenset(spec.name for spec in specs)
+
+    def reconfigure(self, stale_ticks: int, law: LawSettings) -> None:
+        """Take the number of ticks without data in which a loop holds, and the parts of the law."""
+        before, self._law = self._law, law
+        if not law.verify_squeeze or law.verify_unmet != before.verify_unmet:
+            self._end_trial()
+        for loop in self._loops:
+            loop.guard.ticks = stale_ticks
+
+    def shift(self, by: float) -> None:
+        """Add *by* to the demand of every loop."""
+        for loop in self._loops:
+            loop.pid.shift(by)
+
+    @property
+    def raw_deviation(self) -> float:
+        """The largest deviation, 0 if none is known; see ``ChannelLoops.raw_deviation``."""
+        known = (
+            loop.filter.value if loop.deviation is None else loop.deviation for loop in self._loops
+        )
+        return max((value or 0.0 for value in known), default=0.0)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the evidence lets the loops squeeze or release, and no trial failed."""
+        acts = self._gate.state in (ChannelState.SQUEEZE, ChannelState.FREE)
+        return acts and self._trial.most is None
+
+    @property
+    def most(self) -> float | None:
+        """The largest demand of use, after a trial that showed it; ``None`` without a limit."""
+        return self._trial.most
+
+    @property
+    def excess(self) -> float | None:
+        """The largest deviation without the limits of its scale, filtered where there is no other.
+
+        ``None`` if none is known.
+        """
+        known = (loop.filter.value if loop.excess is None else loop.excess for loop in self._loops)
+        return max((value for value in known if value is not None), default=None)
+
+    @property
+    def unmet(self) -> float | None:
+        """The largest deviation of this tick, without limits, that a squeeze can end.
+
+        ``None`` if there is no data, or a squeeze cannot end it.
+        """
+        known = (loop.excess for loop in self._loops if not loop.is_bounded)
+        return max((value for value in known if value is not None), default=None)
+
+    @property
+    def suffers(self) -> bool:
+        """Whether the service suffers, or did when best-effort work was squeezed for it."""
+        return self._gate.state not in (ChannelState.FREE, ChannelState.PAUSED)
+
+    @property
+    def lacks_evidence(self) -> bool:
+        """Whether the service suffers and nothing shows that best-effort work causes it."""
+        return self._gate.state is ChannelState.NOT_BE
+
+    def log_excess(self, *, filtered: bool = False) -> float | None:
+        """Return the largest logarithm of an indicator relative to its sweet point.
+
+        *filtered*: no less than the filtered one, so that noise does not lower it. ``None``:
+        unknown.
+        """
+        known = (
+            (max(loop.excess, loop.filter.value or LOWEST) if filtered else loop.excess)
+            * math.log(loop.spec.tolerance)
+            for loop in self._loops
+            if loop.excess is not None
+        )
+        return max(known, default=None)
+
+    @property
+    def deviations(self) -> Mapping[IndicatorName, float]:
+        """The filtered deviations that are known."""
+        return {
+            loop.spec.name: loop.filter.value
+            for loop in self._loops
+            if loop.filter.value is not None
+        }
+
+    def bid(
+        self,
+        service: Service,
+        tracker: IndicatorTracker,
+        evidence: Callable[[Service, IndicatorSpec], Evidence],
+        applied: float,
+        dt_s: float,
+        hold: bool,
+    ) -> list[Bid]:
+        """Advance the loops by *dt_s* and return their bids; see ``ChannelLoops.bid``."""
+        self.verdict = None
+        self._steady = tracker.is_steady(service.name, self._names)
+        if self._quiescent:
+            if self._steady and not hold:
+                return []
+            self._resume(applied)
+        loops, high = self._loops, math.inf
+        if self._law.fast_squeeze:
+            high = HIGH if applied < _FIRST else HIGHER
+
+        def lasts(spec: IndicatorSpec, least: float) -> bool:
+            return not self._law.host_stalls or tracker.waits_in_each_tick(
+                service, spec, least, _LASTING_TICKS
+            )
+
+        for loop in loops:
+            indicator = tracker.indicator(service, loop.spec)
+            loop.update(indicator, dt_s, hold, high, lasts, self._gate.log_gain)
+        gate = self._gate
+        moved = [loop for loop in loops if loop.moved]
+        if service.paused:
+            if gate.state is not ChannelState.PAUSED:
+                self._end_trial()
+            gate.state = ChannelState.PAUSED
+        elif moved:
+            hurting = any((loop.filter.value or 0.0) > 0 for loop in moved)
+            gate.update(
+                hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
+            )
+            if gate.in_vain and not self._law.verify_squeeze:
+                gate.state = ChannelState.STEAL
+        if self._law.verify_squeeze and not service.paused:
+            self._judge(moved, applied, tracker.time_ns / 1e9, dt_s)
+        bids = []
+        most, state = self._trial.most, gate.state
+        if most is not None and most < _FIRST and state is ChannelState.SQUEEZE:
+            state = ChannelState.NOT_BE
+        for loop in loops:
+            if loop.indicator is None or loop.state is ChannelState.SAFE:
+                continue
+            # A loop that holds demands at most what is applied now. So does one of a service that
+            # does not suffer, which needs no evidence: after a quiet time the proportional part of
+            # a loop rises above zero long before the sweet point is reached. And so does one of a
+            # service without load, whose filter remembers what it suffered before.
+            idle = loop.indicator.status is IndicatorStatus.IDLE
+            held = self._law.rise_on_evidence and (idle or state is ChannelState.FREE)
+            rises = loop.moved and not held
+            demand = loop.pid.demand if rises else min(loop.pid.demand, applied)
+            filtered = loop.filter.value or 0.0
+            if service.paused and filtered <= 0:
+                continue  # only a service that suffers gives the channel its state
+            demand = demand if most is None else min(demand, most)
+            bids.append(Bid(service.name, loop.spec.name, demand, filtered, state))
+        return bids
+
+    def _judge(
+        self, moved: Sequence[IndicatorLoop], applied: float, now_s: float, dt_s: float
+    ) -> None:
+        asks = self._gate.state is ChannelState.SQUEEZE
+        if not (asks or self._trial.most is not None):
+            self._vain_s = 0.0
+            return
+        known = {loop.spec.name: loop.excess for loop in moved if loop.excess is not None}
+        window_s = max(loop.spec.window_ns for loop in self._loops) / 1e9
+        self._trial.update(known, asks, applied, window_s, now_s, dt_s)
+        # The gate decides by the low-pass, which remembers what the squeeze has already mended.
+        worst = max(known.values(), default=0.0)
+        vain = self._gate.in_vain and applied >= _FIRST and worst >= _VAIN_EXCESS
+        self._vain_s = self._vain_s + dt_s if vain and self._trial.lacks_effect else 0.0
+        if self._vain_s >= window_s + _VAIN_S:
+            self._vain_s = 0.0
+            self._trial.give_up()
+        if self._trial.again is not None:
+            self.shift(self._trial.again - applied)
+        if text := self._trial.report:
+            self.verdict = Verdict(subject=self._service, text=f"{self._channel}: {text}")
+
+    def _end_trial(self) -> None:
+        self._trial = self._new_trial()
+        self._vain_s = 0.0
+
+    def _new_trial(self) -> SqueezeTrial:
+        # On the cpu channel blame shows what best-effort causes, and a loop asks for no more.
+        return SqueezeTrial(self._law.verify_unmet and self._channel is not Channel.CPU)
+
+    def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
+        """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
+        won = winner is not None and winner.service == self._service
+        self._update_charge(dt_s)
+        if self._quiescent:
+            return
+        # The service with the winning loop is not quiescent: the plan names that loop.
+        self._quiescent = (
+            self._steady
+            and not won
+            and self._gate.state is ChannelState.FREE
+            and all(loop.converged for loop in self._loops)
+        )
+        for loop in self._loops:
+            if loop.moved:
+                loop.pid.track(applied, dt_s)
+        self._report(winner.indicator if won and winner is not None else None)
+
+    def _update_charge(self, dt_s: float) -> None:
+        """Raise the charge at once by what the service suffers, else integrate the deviation.
+
+        An integral and not a switch: of two services with a culprit each, both end at their sweet
+        points, because the one below it charges less and less.
+        """
+        worst = max((loop.filter.value or 0.0 for loop in self._loops), default=LOWEST)
+        if not self.may_act:
+            self.charge = 0.0
+        elif self._gate.state is ChannelState.SQUEEZE and worst > self.charge:
+            self.charge = min(1.0, worst)
+        elif self.charge > 0:
+            self.charge = min(1.0, max(0.0, self.charge + worst * dt_s / _CHARGE_S))
+
+    def _resume(self, applied: float) -> None:
+        # As if the loops had tracked the applied demand all the time.
+        self._quiescent = False
+        for loop in self._loops:
+            loop.pid.converge(applied)
+
+    def _report(self, selected: IndicatorName | None) -> None:
+        working = [(loop, loop.indicator) for loop in self._loops if loop.indicator is not None]
+        self.states = tuple(loop.state for loop, _ in working)
+        self.indicators = tuple(indicator for _, indicator in working)
+        self.off = tuple(
+            OffLoop(self._service, loop.spec.name, self._channel)
+            for loop in self._loops
+            if loop.indicator is None
+        )
+        self.reports = tuple(
+            LoopReport(
+                service=self._service,
+                indicator=loop.spec.name,
+                channel=self._channel,
+                status=indicator.status,
+                value=indicator.value,
+                sweet_point=loop.sweet_point,
+                deviation=loop.deviation,
+                filtered_deviation=loop.filter.value,
+                excess=loop.excess,
+                demand=0.0 if self._quiescent else min(1.0, max(0.0, loop.pid.demand)),
+                selected=loop.spec.name is selected,
+                is_time=loop.spec.is_time,
+            )
+            for loop, indicator in working
+        )

@@ -1,0 +1,92 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rate limiter, hold-off latch, headroom and step selector."""
+
+import pytest
+
+from controller.core.model import CgroupId
+from controller.core.pace.limiters import (
+    Headroom,
+    HoldOffLatch,
+    RateLimiter,
+    SteadyAmounts,
+    StepSelector,
+)
+from controller.core.settings import KnobLimits
+from tests.support.loops.closed_loop import SECOND_NS
+
+LIMITS = KnobLimits(floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spacing_ns=SECOND_NS)
+
+
+def test_rate_limiter_squeezes_fast_and_releases_in_spaced_steps() -> None:
+    limiter = RateLimiter()
+    assert limiter.limit(1.0, LIMITS, 0, 0.2) == pytest.approx(0.4)
+    assert limiter.limit(0.5, LIMITS, 1, 0.2) == 0.5
+    assert limiter.limit(0.0, LIMITS, SECOND_NS, 0.2) == pytest.approx(0.4)
+    assert limiter.limit(0.0, LIMITS, SECOND_NS + 1, 0.2) == pytest.approx(0.4)
+    assert limiter.limit(0.0, LIMITS, 2 * SECOND_NS, 0.2) == pytest.approx(0.3)
+    assert limiter.limit(0.35, LIMITS, 2 * SECOND_NS + 1, 0.2) == 0.35
+
+
+def test_latch_holds_and_doubles_its_hold_when_needed_again_soon() -> None:
+    latch = HoldOffLatch(10, 1000)
+    assert not latch.update(False, 0)
+    assert latch.update(True, 0)
+    assert latch.update(False, 9)
+    assert not latch.update(False, 10)
+    assert latch.update(True, 15)
+    assert latch.update(False, 34)
+    assert not latch.update(False, 35)
+    assert latch.update(True, 100)
+    assert not latch.update(False, 110)
+
+
+def test_headroom_falls_at_once_and_rises_slowly() -> None:
+    headroom = Headroom(2.0)
+    assert headroom.update(0, 0.2, 1.9, 1.5) == pytest.approx(0.4)
+    assert headroom.update(SECOND_NS, 0.2, 1.9, 0.5) == pytest.approx(0.4)
+    # The peak is 2 s old, so it rises by a tenth of the way in 0.2 s.
+    assert headroom.update(3 * SECOND_NS, 0.2, 1.9, 0.5) == pytest.approx(0.5)
+    assert headroom.update(4 * SECOND_NS, 0.2, 1.9, 5.0) == 0.0
+
+
+def test_step_selector_holds_a_setting_longer_when_it_was_needed_again_soon() -> None:
+    steps = StepSelector(10 * SECOND_NS, 1000 * SECOND_NS)
+    edges = [0.0, 0.5, 1.0]
+
+    def level_at(second: int, part: float) -> int:
+        steps.set_part(part, edges, second * SECOND_NS)
+        return steps.level
+
+    assert level_at(0, 0.7) == 2
+    assert steps.set_part(0.2, edges, 9 * SECOND_NS) == 0.5
+    assert level_at(10, 0.2) == 1
+    assert level_at(40, 0.7) == 2
+    assert level_at(59, 0.2) == 2
+    assert level_at(60, 0.2) == 1
+
+
+def test_an_amount_stays_until_another_one_differs_enough() -> None:
+    steady, job = SteadyAmounts(), CgroupId("v2", 7)
+
+    def amount_at(second: float, wanted: float) -> float:
+        return steady.update({job: wanted}, 0.05, int(second * SECOND_NS))[job]
+
+    assert amount_at(0, 2.0) == 2.0
+    assert amount_at(1, 2.45) == 2.0
+    assert amount_at(2, 2.5) == 2.5
+    assert amount_at(3, 2.3) == 2.5
+    assert amount_at(4, 2.2) == 2.2
+    assert amount_at(5, 2.4) == 2.2
+    assert amount_at(23.9, 2.4) == 2.2
+    assert amount_at(24, 2.4) == 2.4  # 20 s after the last change
+    assert amount_at(50, 2.49) == 2.4  # noise
+    assert amount_at(51, 0.05) == 0.05
+    assert amount_at(51.2, 0.049) == 0.049  # the floor fell
+
+
+def test_an_amount_that_was_gone_begins_anew() -> None:
+    steady, job = SteadyAmounts(), CgroupId("v2", 7)
+    assert steady.update({job: 2.0}, 0.05, 0) == {job: 2.0}
+    assert steady.update({}, 0.05, 1) == {}
+    assert steady.update({job: 2.1}, 0.05, 2) == {job: 2.1}
