@@ -31,7 +31,7 @@ from controller.core.settings import Settings
 from controller.host.names import utf8
 from controller.host.ring import write_whole
 
-__all__ = ("Entry", "Recorder", "RecordingError", "read", "replay")
+__all__ = ("Entry", "Recorder", "RecordingError", "planner_for", "read", "replay")
 
 _log = logging.getLogger(__name__)
 
@@ -188,15 +188,26 @@ def replay(
             workloads = tuple(w._replace(profile=base_name(w.profile)) for w in entry.workloads)
             entry = replace(entry, workloads=workloads)
             _check_profiles(settings, workloads)
-        if entry.anew and wanted is not None and entry.workloads is not None:
-            planner = Planner(wanted, entry.workloads, entry.past_evictions, entry.learned)
-        elif planner is None:
-            raise RecordingError("the recording does not start with settings and workloads")
-        elif entry.settings is not None and wanted is not None:
-            planner.reconfigure(wanted, entry.workloads)
-        elif entry.workloads is not None:
-            planner.set_workloads(entry.workloads)
+        planner = planner_for(entry, planner, wanted)
         yield entry, planner.step(entry.snapshot, entry.outcomes)
+
+
+def planner_for(entry: Entry, planner: Planner | None, settings: Settings | None) -> Planner:
+    """Return the planner that the plan of *entry* is from: a new one, or *planner* brought up.
+
+    *settings* are those of the entry, or what replaces them.
+
+    :raises RecordingError: *planner* is ``None``, and the entry does not begin a recording.
+    """
+    if entry.anew and settings is not None and entry.workloads is not None:
+        return Planner(settings, entry.workloads, entry.past_evictions, entry.learned)
+    if planner is None:
+        raise RecordingError("the recording does not start with settings and workloads")
+    if settings is not None:
+        planner.reconfigure(settings, entry.workloads)
+    elif entry.workloads is not None:
+        planner.set_workloads(entry.workloads)
+    return planner
 
 
 def _check_profiles(settings: Settings, workloads: Sequence[Workload]) -> None:

@@ -1,0 +1,165 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What ``explain`` and ``advise`` tell of a time agrees with the ticks of that time."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from dataclasses import dataclass
+from datetime import datetime
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.agent.history.reader import HistoryReader
+from controller.agent.history.records import MOMENTS, Line, Moment
+from controller.cli.main import main
+from controller.core.suffering import SufferingClock
+from controller.core.in_force import Limited
+from controller.core.knob_values import cpus_of
+from controller.core.model import CgroupId, KnobValue, Workload
+from tests.support.agreement.seen import Seen, fresh
+
+__all__ = (
+    "Told",
+    "check_squeezes",
+    "check_suffered",
+    "check_verdicts",
+    "check_worst",
+    "largest_parts",
+)
+
+
+@dataclass(frozen=True)
+class _Second:
+    """A moment of the history with its ticks; ``wall_ns`` is its end, in ns since 1970."""
+
+    wall_ns: int
+    ticks: tuple[Seen, ...]
+
+    @property
+    def ms(self) -> int:
+        """``wall_ns`` in ms, as ``explain`` prints it."""
+        return round(self.wall_ns / 1e3) // 1000
+
+
+class Told:
+    """The history in *data_dir*, of an agent whose ticks were *seen*; *since*: an option."""
+
+    def __init__(self, data_dir: Path, seen: Sequence[Seen], since: str) -> None:
+        self.seen, self._data_dir, self._since = seen, data_dir, since
+        lines = HistoryReader(data_dir, MOMENTS).lines()
+        found = [x for x in lines if isinstance(x, Line) and isinstance(x.record, Moment)]
+        times_ns = [each.time_ns for each in seen]
+        ends = [bisect_left(times_ns, each.record.time_ns + 1) for each in found]
+        self.moments = [
+            _Second(line.wall_ns, tuple(seen[begin:end]))
+            for line, begin, end in zip(found, [0, *ends[:-1]], ends, strict=True)
+        ]
+
+    def run(self, *words: str) -> str:
+        """Return what the command prints."""
+        out = io.StringIO()
+        words += ("--data-dir", str(self._data_dir), "--since", self._since)
+        with contextlib.redirect_stdout(out):
+            assert main([*words]) == 0
+        return out.getvalue()
+
+    def incidents(self, name: str, kind: str) -> list[dict[str, Any]]:
+        """Return the incidents of one kind that ``explain`` has of *name*."""
+        found = json.loads(self.run("explain", name, "--json"))["incidents"]
+        return [each for each in found if each["kind"] == kind]
+
+    def advice(self) -> list[dict[str, Any]]:
+        """Return what ``advise`` has of the services."""
+        return list(json.loads(self.run("advise", "--json"))["services"])
+
+
+def check_squeezes(told: Told, job: Workload) -> int:
+    """Check since when, until when, how much and why *job* is said to have been limited.
+
+    Return how many seconds are judged: those in which it was limited all the time, or never.
+    """
+    squeezes = told.incidents(job.name, "squeeze")
+    spans = [(_ms(each["began"]), _ms(each["ended"])) for each in squeezes]
+    judged, last = 0, None
+    for second in told.moments:
+        limited = {tick.record.of(job.cgroup) is not None for tick in second.ticks}
+        if len(limited | ({last} - {None})) == 1:
+            judged += 1
+            covered = any(began <= second.ms < ended for began, ended in spans)
+            assert limited == {covered}, (job.name, second.wall_ns)
+        last = second.ticks[-1].record.of(job.cgroup) is not None if second.ticks else last
+    for squeeze, (began, ended) in zip(squeezes, spans, strict=True):
+        inside = list(_limits(told, job.cgroup, began, ended))
+        (knob,) = squeeze["knobs"]
+        assert cpus_of(KnobValue(knob["strictest"])) == min(each.cpus or 9.0 for each in inside)
+        services = {each.main.service for each in inside}
+        assert {squeeze["service"], *squeeze["also"]} == services, squeeze
+    return judged
+
+
+def _limits(told: Told, cgroup: CgroupId, began_ms: float, ended_ms: float) -> Iterator[Limited]:
+    for second in told.moments:
+        if began_ms <= second.ms <= ended_ms:
+            for tick in second.ticks:
+                if (limited := tick.record.of(cgroup)) is not None:
+                    yield limited
+
+
+def check_worst(told: Told, service: str) -> float:
+    """Check that "at worst" is the largest raw value of *service*, and return that in ns."""
+    sufferings = told.incidents(service, "suffering")
+    told_loops = [each["loop"] for each in sufferings]
+    for advice in told.advice():
+        if advice["service"] == service:
+            told_loops += [times["worst"] for times in advice["modes"].values()]
+    largest: dict[str, float] = {}
+    for tick in told.seen:
+        for loop in fresh(tick.plan, service):
+            largest[loop.indicator] = max(loop.value or 0.0, largest.get(loop.indicator, 0.0))
+    for place in {(each["channel"], each["indicator"]) for each in told_loops}:
+        worst = max(e["value"] for e in told_loops if (e["channel"], e["indicator"]) == place)
+        assert worst == largest[place[1]], (service, place)
+    return max(largest.values())
+
+
+def check_suffered(told: Told) -> None:
+    """Check how long services suffered by ``advise`` and ``explain``, and for how long limited."""
+    clock, by_tick = SufferingClock(), dict[tuple[str, str], int]()
+    for tick in told.seen:
+        for (service, channel, _), time_ns in clock.update(tick.plan).items():
+            by_tick[service, channel] = by_tick.get((service, channel), 0) + time_ns
+    advice = told.advice()
+    assert {(each["service"], each["channel"]) for each in advice} == by_tick.keys()
+    for each in advice:
+        name, channel = each["service"], each["channel"]
+        advised = sum(times["suffered_ns"] for times in each["modes"].values())
+        found = [x for x in told.incidents(name, "suffering") if x["channel"] == channel]
+        explained = sum(sum(one["states_ns"].values()) for one in found)
+        assert advised == pytest.approx(by_tick[name, channel], abs=1e9)
+        assert explained == pytest.approx(by_tick[name, channel], abs=2e9)
+
+
+def check_verdicts(told: Told, services: Iterable[str], jobs: Iterable[str]) -> None:
+    """Check that a job's story says of a squeeze what the service's says."""
+    effects = [
+        each["effect"] for service in services for each in told.incidents(service, "suffering")
+    ]
+    for job in jobs:
+        for squeeze in told.incidents(job, "squeeze"):
+            assert squeeze["effect"] in effects, (job, squeeze)
+
+
+def largest_parts(told: Told, service: str) -> list[tuple[str, str]]:
+    """Return kind and name of what hurt *service* most in each incident."""
+    found = told.incidents(service, "suffering")
+    return [(each["parts"][0]["kind"], each["parts"][0]["name"]) for each in found]
+
+
+def _ms(text: str | None) -> float:
+    return math.inf if text is None else round(datetime.fromisoformat(text).timestamp() * 1e3)
