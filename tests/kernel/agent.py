@@ -9,6 +9,7 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Protocol
 import urllib.error
@@ -117,6 +118,15 @@ class AgentRun:
             stdout=subprocess.DEVNULL,
             text=True,
         )
+        # A run of an hour writes more than a pipe holds.
+        self._written: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            self._written.extend(lines)
 
     def __enter__(self) -> "AgentRun":
         return self
@@ -195,8 +205,11 @@ class AgentRun:
 
     def wait(self) -> int:
         """Wait until the process has ended and return its exit code."""
-        _, self.output = self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode
+        code = self.process.wait(DEADLINE_S)
+        self._reader.join(DEADLINE_S)
+        assert not self._reader.is_alive(), "another process has the agent's stderr"
+        self.output = "".join(self._written)
+        return code
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send the signal *number*, wait for the end and return the exit code."""
