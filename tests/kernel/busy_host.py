@@ -14,14 +14,21 @@ import random
 import tempfile
 import time
 
-from controller.demo.programs import start_nginx
 from controller.host.facts import CgroupLayout
 from tests.compare.services import SERVICES, Traffic
 from tests.kernel.agent import Site
 from tests.kernel.loads import Load, Running, loads
 from tests.kernel.overload import CPU
 
-__all__ = ("JOBS", "SERVICE_NAMES", "BusyHost", "Visits", "quota_cpus")
+__all__ = (
+    "JOBS",
+    "SERVICE_NAMES",
+    "BusyHost",
+    "Visits",
+    "innocent",
+    "quota_cpus",
+    "visiting",
+)
 
 JOBS = ("batch:one", "batch:two", "batch:three")
 SERVICE_NAMES = ("web", "store")
@@ -73,13 +80,19 @@ class BusyHost(Site):
             f"{extra}"
         )
 
+    def move(self, home: Path) -> None:
+        """Let the next agent begin with nothing, in the new directory *home*."""
+        home.mkdir()
+        self.home, self.config = home, home / "config.yaml"
+        self.write()
+
     def quotas(self) -> dict[str, float | None]:
         """Return the quota of each job in CPUs, as the kernel has it."""
         return {name: quota_cpus(cgroup) for name, cgroup in self.job_cgroups.items()}
 
     @contextlib.contextmanager
-    def serving(self, seconds: float) -> Iterator[Traffic]:
-        """Run nginx and its client, which sends requests for *seconds* unless it is stopped."""
+    def serving(self, seconds: float, service: str = "nginx") -> Iterator[Traffic]:
+        """Run *service*, a key of ``SERVICES``, whose client ends after *seconds* at the latest."""
 
         def join() -> None:
             (self.service / "cgroup.procs").write_text(str(os.getpid()))
@@ -87,14 +100,13 @@ class BusyHost(Site):
         with tempfile.TemporaryDirectory(prefix="sweetpoint-test-") as directory:
             home = Path(directory)
             home.chmod(0o755)  # nginx's workers run as another user and read the page here
-            nginx, port = start_nginx(home, join)
-            start_ns = time.monotonic_ns() + 3 * 10**9
-            traffic = Traffic(SERVICES["nginx"], port, [(seconds, _RATE)], start_ns, home)
-            try:
-                yield traffic
-            finally:
-                traffic.stop()
-                nginx.stop()
+            with SERVICES[service].running(home, join) as port:
+                start_ns = time.monotonic_ns() + 3 * 10**9
+                traffic = Traffic(SERVICES[service], port, [(seconds, _RATE)], start_ns, home)
+                try:
+                    yield traffic
+                finally:
+                    traffic.stop()
 
 
 def quota_cpus(cgroup: Path) -> float | None:
@@ -128,6 +140,19 @@ class Visits:
             self._on = not self._on
             (self._running.start if self._on else self._running.stop)()
             self._next_s = time.monotonic() + self._numbers.uniform(*self._spans_s[self._on])
+
+
+@contextlib.contextmanager
+def innocent(host: BusyHost, numbers: random.Random) -> Iterator[tuple[Running, Sequence[Visits]]]:
+    """Run a light job beside loads outside all workloads, which come and go when they are polled.
+
+    The job comes first.
+    """
+    light = Load(host.batch[2], "light")
+    outside = [Load(host.outside, "hog", cpu) for cpu in sorted(os.sched_getaffinity(0))]
+    with loads([light]) as job, loads(outside) as running:
+        job.start()
+        yield job, [Visits(running, numbers, (5, 20), (2, 10))]
 
 
 @contextlib.contextmanager

@@ -16,12 +16,13 @@ from controller.core.indicators.blame import INFLICTED_MIN
 from controller.core.indicators.wait_parts import Who
 from controller.core.model import CgroupId, Channel
 
-__all__ = ("parts_of",)
+__all__ = ("REST", "parts_of")
 
 # So many are named; what is smaller than this part is not.
 _NAMED = 6
 _LEAST = 0.01
-_REST = "/ (kernel threads, processes in no other cgroup)"
+# Processes and threads that are in no cgroup of their own.
+REST = "/ (kernel threads, processes in no other cgroup)"
 
 
 def parts_of(
@@ -61,7 +62,7 @@ def _of_wait(
     found = [_named(each.cgroup, scale * each.share, context) for each in culprits]
     for who, cpus in others.items():
         if isinstance(who, PartKind):
-            name = _REST if who is PartKind.OUTSIDE else ""
+            name = REST if who is PartKind.OUTSIDE else ""
             found.append(Part(who, name, cpus / whole))
         else:
             found.append(_named(who, cpus / whole, context))

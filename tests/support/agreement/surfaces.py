@@ -34,7 +34,11 @@ class Surfaces(NamedTuple):
         """Return the samples of the metric *name* by the values of their labels in order."""
         families = text_string_to_metric_families(self.metrics)
         samples = [sample for family in families for sample in family.samples]
-        return {tuple(s.labels[label] for label in sorted(s.labels)): s.value for s in samples if s.name == name}
+        return {
+            tuple(s.labels[label] for label in sorted(s.labels)): s.value
+            for s in samples
+            if s.name == name
+        }
 
 
 def check_surfaces(shown: Surfaces, record: InForce, idle: frozenset[str] = frozenset()) -> None:
@@ -90,7 +94,9 @@ def _check_metrics(shown: Surfaces, record: InForce) -> None:
     }
     assert seconds.keys() == wanted.keys()
     for labels, since_ns in wanted.items():
-        least_s, most_s = ((at - since_ns) / 1e9 for at in (shown.status["time_ns"], shown.until_ns))
+        least_s, most_s = (
+            (at - since_ns) / 1e9 for at in (shown.status["time_ns"], shown.until_ns)
+        )
         assert least_s <= seconds[labels] <= most_s
     granted = shown.series("sweetpoint_best_effort_granted_cpus")
     assert granted == ({} if record.cpus is None else {(): pytest.approx(record.cpus)})

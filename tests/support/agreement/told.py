@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``explain`` and ``advise`` tell of a time agrees with the ticks of that time."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 from dataclasses import dataclass
 from datetime import datetime
 import io
+from itertools import pairwise
 import json
 import math
 from pathlib import Path
@@ -18,20 +19,28 @@ import pytest
 from controller.agent.history.reader import HistoryReader
 from controller.agent.history.records import MOMENTS, Line, Moment
 from controller.cli.main import main
+from controller.core.eviction.attribution import REST
 from controller.core.suffering import SufferingClock
+from controller.core.decision import PartKind
 from controller.core.in_force import Limited
+from controller.core.indicators.blame import blame_deltas
 from controller.core.knob_values import cpus_of
-from controller.core.model import CgroupId, KnobValue, Workload
+from controller.core.model import CgroupId, KnobValue, QosClass, Workload
 from tests.support.agreement.seen import Seen, fresh
 
 __all__ = (
     "Told",
+    "check_culprits",
     "check_squeezes",
     "check_suffered",
     "check_verdicts",
     "check_worst",
     "largest_parts",
 )
+
+
+# Kind and name of a part.
+_Who = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -53,13 +62,20 @@ class Told:
     def __init__(self, data_dir: Path, seen: Sequence[Seen], since: str) -> None:
         self.seen, self._data_dir, self._since = seen, data_dir, since
         lines = HistoryReader(data_dir, MOMENTS).lines()
-        found = [x for x in lines if isinstance(x, Line) and isinstance(x.record, Moment)]
         times_ns = [each.time_ns for each in seen]
-        ends = [bisect_left(times_ns, each.record.time_ns + 1) for each in found]
-        self.moments = [
-            _Second(line.wall_ns, tuple(seen[begin:end]))
-            for line, begin, end in zip(found, [0, *ends[:-1]], ends, strict=True)
-        ]
+        self.moments: list[_Second] = []
+        begin = 0
+        for line in lines:
+            if isinstance(line, Line) and isinstance(line.record, Moment):
+                end = bisect_right(times_ns, line.record.time_ns)
+                self.moments.append(_Second(line.wall_ns, tuple(seen[begin:end])))
+                begin = end
+
+    def between(self, began_ms: float, ended_ms: float) -> Iterator[Seen]:
+        """Yield the ticks of the moments between two times, in ms since 1970."""
+        for second in self.moments:
+            if began_ms <= second.ms <= ended_ms:
+                yield from second.ticks
 
     def run(self, *words: str) -> str:
         """Return what the command prints."""
@@ -104,11 +120,9 @@ def check_squeezes(told: Told, job: Workload) -> int:
 
 
 def _limits(told: Told, cgroup: CgroupId, began_ms: float, ended_ms: float) -> Iterator[Limited]:
-    for second in told.moments:
-        if began_ms <= second.ms <= ended_ms:
-            for tick in second.ticks:
-                if (limited := tick.record.of(cgroup)) is not None:
-                    yield limited
+    for tick in told.between(began_ms, ended_ms):
+        if (limited := tick.record.of(cgroup)) is not None:
+            yield limited
 
 
 def check_worst(told: Told, service: str) -> float:
@@ -155,10 +169,56 @@ def check_verdicts(told: Told, services: Iterable[str], jobs: Iterable[str]) -> 
             assert squeeze["effect"] in effects, (job, squeeze)
 
 
-def largest_parts(told: Told, service: str) -> list[tuple[str, str]]:
+def largest_parts(told: Told, service: str) -> list[_Who]:
     """Return kind and name of what hurt *service* most in each incident."""
     found = told.incidents(service, "suffering")
     return [(each["parts"][0]["kind"], each["parts"][0]["name"]) for each in found]
+
+
+def check_culprits(told: Told, service: str) -> list[_Who]:
+    """Check that who was measured to make *service* wait most is named in each incident on the CPU.
+
+    The parts of an incident are averages over its time, the waits are sums, so the first two may
+    change places. Return who was measured to be the largest.
+    """
+    found = []
+    for incident in told.incidents(service, "suffering"):
+        ticks = list(told.between(_ms(incident["began"]), _ms(incident["ended"])))
+        waits = _waits(ticks, service)
+        if incident["channel"] != "cpu" or not waits:
+            continue
+        measured = sorted(waits, key=lambda who: -waits[who])
+        parts = [(each["kind"], each["name"]) for each in incident["parts"]]
+        named = [each for each in parts if each[0] not in (PartKind.SELF, PartKind.HOST)]
+        assert all(name for kind, name in named if kind is not PartKind.UNKNOWN), parts
+        assert measured[0] in named, (incident["began"], waits, parts)
+        assert named[0] in measured[:2], (incident["began"], waits, parts)
+        found.append(measured[0])
+    return found
+
+
+def _waits(ticks: Sequence[Seen], service: str) -> dict[_Who, int]:
+    waits: dict[_Who, int] = {}
+    for last, tick in pairwise(ticks):
+        victims = {w.cgroup for w in tick.workloads if w.service == service}
+        for victim, culprit, known, wait_ns in blame_deltas(
+            last.snapshot.blame, tick.snapshot.blame
+        ):
+            if victim in victims:
+                who = _who(tick, culprit, known)
+                waits[who] = waits.get(who, 0) + wait_ns
+    return waits
+
+
+def _who(tick: Seen, culprit: CgroupId | None, known: bool) -> _Who:
+    if culprit is None:
+        return (PartKind.OUTSIDE, REST) if known else (PartKind.UNKNOWN, "")
+    for each in tick.workloads:
+        if each.cgroup == culprit:
+            if each.qos is QosClass.BE:
+                return PartKind.BEST_EFFORT, each.name
+            return PartKind.SERVICE, each.service
+    return PartKind.OUTSIDE, next(o.path for o in tick.snapshot.outside if o.cgroup == culprit)
 
 
 def _ms(text: str | None) -> float:
