@@ -60,7 +60,8 @@ class ProportionalAllocator:
 
     It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
     releases after a hold-off time without demand, in which no amount falls. Of ``innocent`` work,
-    which a service does not suffer from, each amount is at least what the workload wants then.
+    which a service does not suffer from, no amount falls while the demand does, and no other
+    workload is limited. Without demand each amount is at least what the workload wants then.
 
     ``grants`` is the amount of each workload that is limited now; empty if none is. ``common`` is
     that of each parent cgroup that is limited as well, because its workloads are too many.
@@ -172,8 +173,10 @@ class ProportionalAllocator:
             )
             before = self.grants, self.common
             self._grant(divided, parents if lowered else _NO_PARENTS, harmless, now_ns)
-            if demand <= 0 and was_engaged:
+            if was_engaged and (demand <= 0 or self.innocent):
                 self._keep(*before)
+                if demand <= 0 and self.innocent:
+                    self._give_back()
             self._allocated_ns = now_ns
         return self.amounts
 
@@ -268,10 +271,13 @@ class ProportionalAllocator:
     def _keep(self, grants: Mapping[CgroupId, float], common: Mapping[CgroupId, float]) -> None:
         """Limit nothing more than by *grants* and *common*: the ceiling follows other loads."""
         self.grants = _at_least(self.grants, grants)
-        self.common = {} if self.innocent else _at_least(self.common, common)
-        if self.innocent:
-            self.grants = _at_least(self.grants, self.wants)
+        self.common = _at_least(self.common, common)
         self.amounts = self.grants | self.common
+
+    def _give_back(self) -> None:
+        """Limit nothing to less than it wants."""
+        self.grants = self.amounts = _at_least(self.grants, self.wants)
+        self.common = {}
 
     def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:
         """Return whether *cgroup* has a limit; a harmless one loses it after a hold-off time."""

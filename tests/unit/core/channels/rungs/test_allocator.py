@@ -132,6 +132,22 @@ def test_innocent_work_gets_back_at_once_what_it_wants() -> None:
     assert stepper.step(0.5, {HOG: 0.8})[HOG] < 0.1
 
 
+def test_nothing_more_is_taken_from_innocent_work_while_the_demand_falls() -> None:
+    stepper = Stepper()
+    first = stepper.step(0.3, {HOG: 1.0})
+    stepper.rung.innocent = True
+    stepper.others = 1.8  # the ceiling falls
+    held = stepper.step(0.25, {HOG: 1.0, MOUSE: 1.0})
+    assert held == {HOG: first[HOG]}
+    stepper.others = 0.2
+    for _ in range(9):
+        held = stepper.step(0.05, {HOG: 1.0, MOUSE: 1.0})
+    assert held.keys() == {HOG}
+    assert held[HOG] > first[HOG]
+    stepper.rung.innocent = False
+    assert stepper.step(0.3, {HOG: 1.0, MOUSE: 1.0}).keys() == {HOG, MOUSE}
+
+
 def test_floors_never_take_up_all_of_a_squeeze() -> None:
     """The floors of 100 workloads, 50 mcpu each, add up to five CPUs of the two there are."""
     rung = ProportionalAllocator(2.0, 0.01)
