@@ -21,7 +21,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kernel.busy_host import JOBS, SERVICE_NAMES, BusyHost, visiting
 from tests.kernel.looks import check_looks, look_at_random
-from tests.support.agreement.seen import Seen, check_lines, check_parts, replayed
+from tests.support.agreement.seen import Seen, check_lines, check_parts, check_taken, replayed
 from tests.support.agreement.told import (
     Told,
     check_culprits,
@@ -74,6 +74,8 @@ def test_everything_says_the_same_for_an_hour(host: BusyHost, subtests: pytest.S
         check_verdicts(told, SERVICE_NAMES, JOBS)
     with subtests.test("suffered"):
         check_suffered(told)
+    with subtests.test("taken"):
+        check_taken(seen)
     with subtests.test("parts"):
         check_parts(seen)
     for service in SERVICE_NAMES:

@@ -21,7 +21,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kernel.busy_host import BusyHost, innocent
 from tests.kernel.looks import check_looks, look_at_random
-from tests.support.agreement.seen import Seen, check_lines, check_parts, replayed
+from tests.support.agreement.seen import Seen, check_lines, check_parts, check_taken, replayed
 from tests.support.needs import needs_program
 
 pytestmark = [pytest.mark.kernel, pytest.mark.soak]
@@ -90,6 +90,7 @@ def managed_run(host: BusyHost, numbers: random.Random) -> float:
     check_looks(looked, seen)
     check_lines(seen)
     check_parts(seen)
+    check_taken(seen)
     check_innocent(seen)
     return cpus
 

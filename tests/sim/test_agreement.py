@@ -31,7 +31,7 @@ from controller.page.view import Tracker
 from controller.telemetry.pages import make_pages
 from controller.telemetry.report import PublishedState
 from tests.sim.explaining import START
-from tests.support.agreement.seen import Seen, check_lines, check_parts, check_quotas
+from tests.support.agreement.seen import Seen, check_lines, check_parts, check_quotas, check_taken
 from tests.support.agreement.surfaces import Surfaces, check_surfaces
 from tests.support.agreement.told import (
     Told,
@@ -184,6 +184,10 @@ def surfaces(published: PublishedState) -> Surfaces:
         top="\n".join(plain(Tracker().update(status))),
         until_ns=status["time_ns"],
     )
+
+
+def test_nothing_more_is_taken_for_what_others_cause(loop: Watched) -> None:
+    check_taken(loop.seen)
 
 
 def test_explain_of_a_job_is_what_was_in_force(loop: Watched, told: Told) -> None:

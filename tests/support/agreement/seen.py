@@ -13,15 +13,16 @@ import re
 import pytest
 
 from controller.agent.recording import Entry, planner_for, read
-from controller.core.decision import IndicatorStatus, LoopReport, PartKind, Plan
+from controller.core.decision import ChannelState, IndicatorStatus, LoopReport, PartKind, Plan
 from controller.core.in_force import InForce
-from controller.core.model import CgroupId, Knob, Snapshot, Workload
+from controller.core.model import CgroupId, Channel, Knob, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.units import format_cpus
 
-__all__ = ("Seen", "check_lines", "check_parts", "check_quotas", "fresh", "replayed")
+__all__ = ("Seen", "check_lines", "check_parts", "check_quotas", "check_taken", "fresh", "replayed")
 
 _LINE = re.compile(r"quota (?:\S+ -> )?(\S+?)(?: as before)?, (\S+) gets (\S+)")
+_RULED_OUT = (ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE)
 _MOST_PARTS = 6
 _ROUNDED = 0.001
 
@@ -105,6 +106,19 @@ def check_lines(seen: Iterable[Seen]) -> int:
             if "best-effort is not limited" in text:
                 assert not tick.before.limited, text
     return told
+
+
+def check_taken(seen: Iterable[Seen]) -> None:
+    """Check that nothing more is taken for a service that suffers from something else."""
+    for tick in seen:
+        states = {each.channel: each.state for each in tick.plan.demands}
+        if states.get(Channel.CPU) not in _RULED_OUT:
+            continue
+        before = {each.workload.cgroup: each.cpus for each in tick.before.limited}
+        for each in tick.record.limited:
+            known = before.get(each.workload.cgroup)
+            assert known is not None, (tick.time_ns, each)
+            assert each.cpus is not None and each.cpus >= known, (tick.time_ns, known, each)
 
 
 def check_parts(seen: Iterable[Seen]) -> int:
