@@ -223,7 +223,7 @@ def _suffering(suffering: Suffering) -> Iterator[str]:
     yield _row("what", f"at worst {describe_loop(suffering.loop)}")
     yield from _evidence(suffering.be_share, suffering.culprits)
     if parts := [each for each in suffering.parts if each.share >= _NAMED]:
-        yield _row("parts", ", ".join(map(describe_part, parts)))
+        yield _row("parts", f"on average {', '.join(map(describe_part, parts))}")
     for state, time_ns in sorted(suffering.states_ns.items(), key=lambda item: -item[1]):
         if time_ns:
             why = _STATES.get(state, "")
@@ -297,7 +297,8 @@ def _evidence(be_share: float | None, culprits: Iterable[Share]) -> Iterator[str
         return
     # Of hundreds of equal culprits each has next to nothing.
     named = ", ".join(f"{e.workload} {e.share:.0%}" for e in culprits if e.share >= _NAMED)
-    yield _row("evidence", f"best-effort caused {be_share:.0%} of it{named and f': {named}'}")
+    # About the largest part at any time, unlike the average of the parts.
+    yield _row("evidence", f"best-effort caused up to {be_share:.0%} of it{named and f': {named}'}")
 
 
 def _effect(effect: Effect, *, observed: bool) -> Iterator[str]:

@@ -230,3 +230,15 @@ def test_the_largest_culprit_has_a_name(loop: Watched, told: Told) -> None:
     assert all(line.count("batch-0 ") == 1 for line in causes)
     lines = [each.text for seen in loop.seen for each in seen.plan.verdicts]
     assert any(f"most of it outside {BACKUP.path}" in line for line in lines)
+
+
+def test_evidence_at_most_is_told_apart_from_parts_on_average(loop: Watched, told: Told) -> None:
+    for service in loop.node.sensitive:
+        for incident in told.incidents(service.name, "suffering"):
+            parts = [each for each in incident["parts"] if each["kind"] == PartKind.BEST_EFFORT]
+            # A later part may be larger by 0.05 without being told.
+            assert sum(each["share"] for each in parts) <= incident["be_share"] + 0.05
+        lines = [line.split(maxsplit=1) for line in told.run("explain", service.name).splitlines()]
+        words = {line[0]: line[1] for line in lines if len(line) > 1}
+        assert words["evidence"].startswith("best-effort caused up to ")
+        assert words["parts"].startswith("on average ")

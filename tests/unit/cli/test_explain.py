@@ -115,4 +115,4 @@ def test_parts_of_nothing_are_not_named() -> None:
     suffering = Suffering(
         began_ns=0, mode=Mode.ENFORCE, channel=Channel.CPU, loop=LOOP, parts=parts
     )
-    assert "    parts     outside /backup 90%" in [*_paragraph(suffering)]
+    assert "    parts     on average outside /backup 90%" in [*_paragraph(suffering)]
