@@ -64,6 +64,8 @@ _INHIBITED = {
     ChannelState.NOT_BE: "not caused by best-effort",
     ChannelState.PAUSED: "the service is paused",
 }
+# The states of a service that suffers from something else.
+_RULED_OUT = (ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE)
 
 
 class DecisionLog:
@@ -145,6 +147,7 @@ class DecisionLog:
             text += f", best-effort caused {caused:.0%} of its wait"
             text += _other_culprit(demand, causes)
         text += f"; {self._would}{_with_reason(demand.state, _quota(before, in_force))}"
+        text += _earlier(demand.state, before, in_force)
         if total is not None:
             culprits = channel.blame_for(demand.service or "", context.tracker.blame)
             text += _largest_cut(in_force, culprits)
@@ -328,10 +331,24 @@ def _quota(before: float | None, in_force: InForce) -> str:
     total = in_force.cpus
     if total is None:
         return "best-effort has no quota" if in_force.limited else "best-effort is not limited"
+    if _is_as_before(before, total):
+        return f"best-effort quota {format_cpus(total)} as before"
     old = "unlimited" if before is None else format_cpus(before)
-    if old == format_cpus(total):
-        return f"best-effort quota {old} as before"
     return f"best-effort quota {old} -> {format_cpus(total)}"
+
+
+def _is_as_before(before: float | None, total: float) -> bool:
+    return before is not None and format_cpus(before) == format_cpus(total)
+
+
+def _earlier(state: ChannelState, before: float | None, in_force: InForce) -> str:
+    """Return that a quota fell before *state*, in which nothing is taken, and is told only now."""
+    total = in_force.cpus
+    if state not in _RULED_OUT or total is None or _is_as_before(before, total):
+        return ""
+    channels = {each.channel for each in in_force.knobs if each.knob is Knob.CPU_QUOTA}
+    fell = before is None or total < before
+    return " by the squeeze before" if fell and channels == {Channel.CPU} else ""
 
 
 def _largest_cut(in_force: InForce, culprits: Mapping[CgroupId, float]) -> str:

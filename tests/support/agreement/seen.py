@@ -21,7 +21,9 @@ from controller.core.units import format_cpus
 
 __all__ = ("Seen", "check_lines", "check_parts", "check_quotas", "check_taken", "fresh", "replayed")
 
-_LINE = re.compile(r"quota (?:\S+ -> )?(\S+?)(?: as before)?, (\S+) gets (\S+)")
+_LINE = re.compile(
+    r"quota (?:\S+ -> )?(\S+?)(?: as before| by the squeeze before)?, (\S+) gets (\S+)"
+)
 _RULED_OUT = (ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE)
 _MOST_PARTS = 6
 _ROUNDED = 0.001
