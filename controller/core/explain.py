@@ -146,7 +146,7 @@ class DecisionLog:
         if caused is not None:
             text += f", best-effort caused {caused:.0%} of its wait"
             text += _other_culprit(demand, causes)
-        text += f"; {self._would}{_with_reason(demand.state, _quota(before, in_force))}"
+        text += f"; {self._would}{_with_reason(channel.loops, _quota(before, in_force))}"
         text += _earlier(demand.state, before, in_force)
         if total is not None:
             culprits = channel.blame_for(demand.service or "", context.tracker.blame)
@@ -188,7 +188,7 @@ class DecisionLog:
         ]
         settings += [f"{knob} is not in force any more" for knob in lost]
         what = ", ".join(settings) or _unchanged(channel, reports, in_force)
-        text += f"; {self._would}{_with_reason(demand.state, what)}"
+        text += f"; {self._would}{_with_reason(channel.loops, what)}"
         return [Verdict(subject=demand.service or channel.channel, text=text)]
 
 
@@ -279,9 +279,12 @@ def _selected(plan: Plan, channel: Channel) -> LoopReport | None:
     return next(found, None)
 
 
-def _with_reason(state: ChannelState, in_force: str) -> str:
+def _with_reason(loops: ChannelLoops, in_force: str) -> str:
     """Return what is in force, after the reason why nothing more is taken, if there is one."""
-    reason = _INHIBITED.get(state)
+    reason = _INHIBITED.get(loops.demand.state)
+    if loops.was_in_vain(loops.demand.service):
+        # Best-effort work may have the largest part of the evidence all the same.
+        reason = "a squeeze did not help"
     return in_force if reason is None else f"{reason}; {in_force}"
 
 

@@ -71,6 +71,10 @@ def test_best_effort_keeps_its_work_beside_a_service_that_hurts_itself(
     assert not any(plan.eviction for plan in plans)
     texts = [each.text for plan in plans for each in plan.verdicts]
     assert any("not caused by best-effort, tried again in 30 s" in text for text in texts)
+    # Not "not caused by best-effort" behind the part of the traffic that it has.
+    of_traffic = [text for text in texts if "of the memory traffic; " in text]
+    assert any("a squeeze did not help; " in text for text in of_traffic)
+    assert not any("not caused by best-effort" in text for text in of_traffic)
     cache = [d.state for plan in plans for d in plan.demands if d.channel is Channel.CACHE]
     assert cache.count(ChannelState.NOT_BE) > 0.8 * len(cache)
 
@@ -149,7 +153,7 @@ def test_a_culprit_that_comes_in_a_pause_is_squeezed_at_once() -> None:
     loop = ClosedLoop(node, resource_settings(node, specs=[spec]))
     loop.run(30)
     node.scale = 1.3
-    while "not caused" not in "".join(v.text for v in loop.step().verdicts):
+    while "a squeeze did not help" not in "".join(v.text for v in loop.step().verdicts):
         assert loop.tick < 60 * TICKS_PER_S
     node.wants = [16e9, 8e9]
     assert max(demands(loop.run(5), Channel.CACHE)) > 0.9

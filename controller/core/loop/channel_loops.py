@@ -157,6 +157,11 @@ class ChannelLoops:
         loops = self._services.get(service)
         return loops is not None and loops.lacks_evidence
 
+    def was_in_vain(self, service: str | None) -> bool:
+        """Return whether a trial, and not the evidence, rules out a squeeze for a service."""
+        loops = None if service is None else self._services.get(service)
+        return loops is not None and loops.was_in_vain
+
     def excess_of(self, service: str, *, filtered: bool = False) -> float | None:
         """Return the logarithm of the largest indicator of a service relative to its sweet point.
 

@@ -176,6 +176,12 @@ class ServiceLoops:
         """Whether the service suffers and nothing shows that best-effort work causes it."""
         return self._gate.state is ChannelState.NOT_BE
 
+    @property
+    def was_in_vain(self) -> bool:
+        """Whether the evidence is against best-effort work, and a trial showed no use."""
+        most = self._trial.most
+        return most is not None and most < _FIRST and self._gate.state is ChannelState.SQUEEZE
+
     def log_excess(self, *, filtered: bool = False) -> float | None:
         """Return the largest logarithm of an indicator relative to its sweet point.
 
@@ -244,7 +250,7 @@ class ServiceLoops:
             self._judge(moved, applied, tracker.time_ns / 1e9, dt_s)
         bids = []
         most, state = self._trial.most, gate.state
-        if most is not None and most < _FIRST and state is ChannelState.SQUEEZE:
+        if self.was_in_vain:
             state = ChannelState.NOT_BE
         for loop in loops:
             if loop.indicator is None or loop.state is ChannelState.SAFE:
