@@ -51,10 +51,10 @@ def work(end):
         while wanted and time.monotonic() < end:
             spin(time.monotonic() + 0.001)
             time.sleep(0.003)
-    elif kind == "light":        # a job that hardly runs: 1 ms of work, 50 ms of sleep
+    elif kind == "light":        # a job that hardly runs: 1 ms of work, 20 ms of sleep
         while wanted and time.monotonic() < end:
             spin(time.monotonic() + 0.001)
-            time.sleep(0.05)
+            time.sleep(0.02)
     elif kind == "roam":         # changes its CPU while it works
         cpus = sorted(os.sched_getaffinity(0))
         step = 0
