@@ -27,6 +27,9 @@ _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 # without it.
 _LIMITED = 0.85
 _WANT_DECAY_S = 30.0
+# What innocent work gets at least, as a multiple of its want. A want is not above the grant that
+# limits it, so with this room it doubles in each second until the grant does not limit any more.
+_ROOM = 2.0
 # A want below this part of the least amount counts as no want.
 _NOTHING = 1e-3
 # A workload without a grant gets one only if it would lose more than this part of its want.
@@ -61,7 +64,7 @@ class ProportionalAllocator:
     It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
     releases after a hold-off time without demand, in which no amount falls. Of ``innocent`` work,
     which a service does not suffer from, no amount falls while the demand does, and no other
-    workload is limited. Without demand each amount is at least what the workload wants then.
+    workload is limited. Without demand each amount is at least twice what the workload wants.
 
     ``grants`` is the amount of each workload that is limited now; empty if none is. ``common`` is
     that of each parent cgroup that is limited as well, because its workloads are too many.
@@ -275,8 +278,9 @@ class ProportionalAllocator:
         self.amounts = self.grants | self.common
 
     def _give_back(self) -> None:
-        """Limit nothing to less than it wants."""
-        self.grants = self.amounts = _at_least(self.grants, self.wants)
+        """Limit nothing to less than it wants, with room to show that it wants more."""
+        room = {each: _ROOM * want for each, want in self.wants.items()}
+        self.grants = self.amounts = _at_least(self.grants, room)
         self.common = {}
 
     def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:
