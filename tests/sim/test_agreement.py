@@ -50,7 +50,9 @@ MOMENTS = 200
 
 
 class ForeignLoad(SimulatedNode):
-    """A node on which what is outside all workloads waits in one cgroup for its turn."""
+    """A node on which what is outside all workloads is one cgroup; ``outside`` are those listed."""
+
+    outside: tuple[Outside, ...] = (BACKUP,)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         found = super().snapshot(now_ns)
@@ -58,7 +60,7 @@ class ForeignLoad(SimulatedNode):
             each._replace(culprit=BACKUP.cgroup) if each[1:3] == (None, True) else each
             for each in found.blame
         )
-        return replace(found, blame=blame, outside=(BACKUP,))
+        return replace(found, blame=blame, outside=self.outside)
 
 
 class Watched(RecordedLoop[ForeignLoad]):
@@ -242,3 +244,15 @@ def test_evidence_at_most_is_told_apart_from_parts_on_average(loop: Watched, tol
         words = {line[0]: line[1] for line in lines if len(line) > 1}
         assert words["evidence"].startswith("best-effort caused up to ")
         assert words["parts"].startswith("on average ")
+
+
+def test_a_cgroup_that_left_keeps_its_name(tmp_path: Path) -> None:
+    loop = Watched(tmp_path)
+    loop.node.plant = replace(loop.node.plant, quiet_p99_ns=9e6, p99_ns=1e3)
+    loop.run(20)
+    loop.node.outside = ()
+    loop.run(2)
+    causes = [each for seen in loop.seen for each in seen.plan.causes]
+    names = [{e.name for e in c.parts if e.kind is PartKind.OUTSIDE} for c in causes]
+    assert names[-1] == {BACKUP.path}
+    assert set.union(*names) == {BACKUP.path}

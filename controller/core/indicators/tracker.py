@@ -35,6 +35,8 @@ __all__ = ("CpuNeed", "IndicatorTracker")
 _RATE_SMOOTH_S = 2.0
 _NEED_SMOOTH_S = 1.0
 _NO_NEED_CPUS = 1e-9
+# Cgroups outside all workloads that left and keep their names: as many as the probe measures.
+_MOST_GONE = 64
 # A service that uses at least this part of the CPU time that it used with its last figure has
 # requests, also if no figure says so.
 _WORKS = 0.5
@@ -66,7 +68,8 @@ class IndicatorTracker:
     every workload, ``active`` of those that use any CPU, ``cpu_need`` of each service, smoothed
     over 1 s and without services that need none, ``outside_cpus`` of work outside all workloads,
     ``system_cpus`` of that, unknown work and the workloads of class system, and ``steal_cpus``,
-    smoothed over 2 s. ``steal_cpus`` is ``None`` where the host does not report steal.
+    smoothed over 2 s. ``steal_cpus`` is ``None`` where the host does not report steal. ``outside``
+    has the paths of cgroups outside all workloads, also of the last that left: they may have blame.
     """
 
     __slots__ = (
@@ -177,7 +180,7 @@ class IndicatorTracker:
         )
         if snapshot.outside is not self._outside:
             self._outside = snapshot.outside
-            self.outside = {each.cgroup: each.path for each in snapshot.outside}
+            self.outside = _named(self.outside, snapshot.outside)
         self._figures = {figure.service: figure for figure in snapshot.services}
         self._worked = {name: cpus for name, cpus in self._worked.items() if name in self._figures}
         self._check_figures(workload_index, dt_ns)
@@ -417,3 +420,9 @@ def _reaches(spec: IndicatorSpec, reading: WindowReading | None, least: float) -
 
 def _delta(old: int | None, new: int | None) -> int:
     return 0 if old is None or new is None else max(0, new - old)
+
+
+def _named(known: Mapping[CgroupId, str], present: Iterable[Outside]) -> dict[CgroupId, str]:
+    now = {each.cgroup: each.path for each in present}
+    gone = [(cgroup, path) for cgroup, path in known.items() if cgroup not in now]
+    return dict(gone[-_MOST_GONE:]) | now

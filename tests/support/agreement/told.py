@@ -62,6 +62,8 @@ class Told:
     def __init__(self, data_dir: Path, seen: Sequence[Seen], since: str) -> None:
         self.seen, self._data_dir, self._since = seen, data_dir, since
         lines = HistoryReader(data_dir, MOMENTS).lines()
+        # Of cgroups outside all workloads, also those that left.
+        self.paths = {each.cgroup: each.path for tick in seen for each in tick.snapshot.outside}
         times_ns = [each.time_ns for each in seen]
         self.moments: list[_Second] = []
         begin = 0
@@ -184,20 +186,20 @@ def check_culprits(told: Told, service: str) -> list[_Who]:
     found = []
     for incident in told.incidents(service, "suffering"):
         ticks = list(told.between(_ms(incident["began"]), _ms(incident["ended"])))
-        waits = _waits(ticks, service)
+        waits = _waits(told, ticks, service)
         if incident["channel"] != "cpu" or not waits:
             continue
         measured = sorted(waits, key=lambda who: -waits[who])
         parts = [(each["kind"], each["name"]) for each in incident["parts"]]
         named = [each for each in parts if each[0] not in (PartKind.SELF, PartKind.HOST)]
-        assert all(name for kind, name in named if kind is not PartKind.UNKNOWN), parts
+        assert all(name for kind, name in named if kind != PartKind.UNKNOWN), parts
         assert measured[0] in named, (incident["began"], waits, parts)
         assert named[0] in measured[:2], (incident["began"], waits, parts)
         found.append(measured[0])
     return found
 
 
-def _waits(ticks: Sequence[Seen], service: str) -> dict[_Who, int]:
+def _waits(told: Told, ticks: Sequence[Seen], service: str) -> dict[_Who, int]:
     waits: dict[_Who, int] = {}
     for last, tick in pairwise(ticks):
         victims = {w.cgroup for w in tick.workloads if w.service == service}
@@ -205,12 +207,12 @@ def _waits(ticks: Sequence[Seen], service: str) -> dict[_Who, int]:
             last.snapshot.blame, tick.snapshot.blame
         ):
             if victim in victims:
-                who = _who(tick, culprit, known)
+                who = _who(told, tick, culprit, known)
                 waits[who] = waits.get(who, 0) + wait_ns
     return waits
 
 
-def _who(tick: Seen, culprit: CgroupId | None, known: bool) -> _Who:
+def _who(told: Told, tick: Seen, culprit: CgroupId | None, known: bool) -> _Who:
     if culprit is None:
         return (PartKind.OUTSIDE, REST) if known else (PartKind.UNKNOWN, "")
     for each in tick.workloads:
@@ -218,7 +220,7 @@ def _who(tick: Seen, culprit: CgroupId | None, known: bool) -> _Who:
             if each.qos is QosClass.BE:
                 return PartKind.BEST_EFFORT, each.name
             return PartKind.SERVICE, each.service
-    return PartKind.OUTSIDE, next(o.path for o in tick.snapshot.outside if o.cgroup == culprit)
+    return PartKind.OUTSIDE, told.paths[culprit]
 
 
 def _ms(text: str | None) -> float:
