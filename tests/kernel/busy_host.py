@@ -59,11 +59,12 @@ class BusyHost(Site):
         """The cgroups of the jobs by name."""
         return dict(zip(JOBS, self.batch, strict=True))
 
-    def write(self, extra: str = "", mode: str = "enforce") -> None:
+    def write(self, extra: str = "", mode: str = "enforce", sched_idle: str = "false") -> None:
         """Write the configuration and the profiles of both services."""
         for name, indicators in _PROFILES.items():
             (self.home / f"{name}.yaml").write_text(
-                f"name: {name}\nindicators:\n  {indicators}\nchannels: [cpu]\nsched_idle: false\n"
+                f"name: {name}\nindicators:\n  {indicators}\n"
+                f"channels: [cpu]\nsched_idle: {sched_idle}\n"
             )
         services = "".join(
             f"  - {{name: {name}, cgroup: {self.path(self.root)}/{name}, "
@@ -89,6 +90,11 @@ class BusyHost(Site):
     def quotas(self) -> dict[str, float | None]:
         """Return the quota of each job in CPUs, as the kernel has it."""
         return {name: quota_cpus(cgroup) for name, cgroup in self.job_cgroups.items()}
+
+    def idle_jobs(self) -> frozenset[str]:
+        """Return the jobs that the kernel places behind others by cpu.idle."""
+        batch = self.idle(self.root / "batch")
+        return frozenset(n for n, cgroup in self.job_cgroups.items() if batch or self.idle(cgroup))
 
     @contextlib.contextmanager
     def serving(self, seconds: float, service: str = "nginx") -> Iterator[Traffic]:

@@ -14,6 +14,7 @@ import time
 from typing import Any, NamedTuple
 
 from controller.cli.main import main
+from controller.core.model import Knob
 from tests.kernel.agent import AgentRun
 from tests.kernel.busy_host import BusyHost, Visits
 from tests.support.agreement.seen import Seen, check_quotas
@@ -24,10 +25,13 @@ __all__ = ("Looked", "check_looks", "look", "look_at_random")
 
 
 class Looked(NamedTuple):
-    """A moment: the kernel's files and what the agent shows, while neither changed."""
+    """A moment: the kernel's files and what the agent shows, while neither changed.
+
+    ``quotas`` are in CPUs by job, ``idle`` the jobs below sched-idle.
+    """
 
     quotas: dict[str, float | None]
-    knobs: dict[str, str]
+    idle: frozenset[str]
     shown: Surfaces
     tries: int
 
@@ -43,7 +47,7 @@ def look(host: BusyHost, agent: AgentRun) -> Looked:
     def once() -> Looked | None:
         nonlocal tries
         tries += 1
-        files, quotas = host.knobs(), host.quotas()
+        files, quotas, idle = host.knobs(), host.quotas(), host.idle_jobs()
         status = agent.status()
         metrics, page = agent.get("/metrics"), agent.get("/")
         top = _top(host)
@@ -51,7 +55,7 @@ def look(host: BusyHost, agent: AgentRun) -> Looked:
         if metrics is None or page is None or not _same(status, later) or host.knobs() != files:
             return None
         shown = Surfaces(status, metrics, page, top, until_ns=later["time_ns"])
-        return Looked(quotas, dict(files), shown, tries)
+        return Looked(quotas, idle, shown, tries)
 
     return eventually("a moment without a change", once)
 
@@ -104,10 +108,15 @@ def check_looks(looked: Sequence[Looked], seen: Sequence[Seen]) -> None:
         record = records[each.shown.status["in_force"]["time_ns"]]
         try:
             check_quotas(record, each.quotas)
-            check_surfaces(each.shown, record)
+            check_surfaces(each.shown, record, each.idle)
+            held = {knob.knob for knob in record.knobs}
+            assert (Knob.SCHED_IDLE in held) is bool(each.idle), (held, each.idle)
         except AssertionError as error:
             wrong.append(f"{each.shown.status['time_ns']}: {error}")
     limited = Counter(sum(q is not None for q in each.quotas.values()) for each in looked)
     print(f"{len(looked)} moments, by number of limited jobs: {dict(limited)}")
+    print(
+        f"moments by number of jobs below sched-idle: {dict(Counter(len(x.idle) for x in looked))}"
+    )
     print(f"tries of a moment: {dict(Counter(each.tries for each in looked))}")
     assert not wrong, f"{len(wrong)} of {len(looked)}: " + "\n".join(wrong[:5])

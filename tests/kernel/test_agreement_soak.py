@@ -4,8 +4,8 @@
 
 At random moments the kernel's files, /statusz, /metrics, the page and ``top`` are read. Afterwards
 they are compared with the recording, whose plans are computed again, and so are the log,
-``explain`` and ``advise``. ``SWEETPOINT_AGREEMENT_S`` and ``SWEETPOINT_AGREEMENT_MOMENTS`` shorten
-the hour.
+``explain`` and ``advise``. In the second half sched-idle is on, after a reload.
+``SWEETPOINT_AGREEMENT_S`` and ``SWEETPOINT_AGREEMENT_MOMENTS`` shorten the hour.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import os
 from pathlib import Path
 import random
+import signal
 
 import pytest
 
@@ -31,6 +32,7 @@ from tests.support.agreement.told import (
     check_worst,
 )
 from tests.support.needs import needs_program
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.soak]
 
@@ -56,7 +58,11 @@ def test_everything_says_the_same_for_an_hour(host: BusyHost, subtests: pytest.S
     ):
         agent.ready()
         with visiting(host, numbers) as visits:
-            looked = look_at_random(host, agent, visits, numbers, SECONDS, MOMENTS)
+            looked = look_at_random(host, agent, visits, numbers, SECONDS / 2, MOMENTS // 2)
+            host.write(sched_idle="true")
+            agent.process.send_signal(signal.SIGHUP)
+            eventually("jobs that yield", host.idle_jobs)
+            looked += look_at_random(host, agent, visits, numbers, SECONDS / 2, MOMENTS // 2)
         assert agent.stop() == 0
     (host.home / "agent.log").write_text(agent.output)
     assert host.knobs() == before

@@ -26,7 +26,7 @@ from tests.support.needs import needs_program
 
 pytestmark = [pytest.mark.kernel, pytest.mark.soak]
 
-RUNS = int(os.environ.get("SWEETPOINT_INNOCENT_RUNS", "10"))
+RUNS = int(os.environ.get("SWEETPOINT_INNOCENT_RUNS", "5"))
 SECONDS = float(os.environ.get("SWEETPOINT_INNOCENT_S", "60"))
 _MOMENTS = 8
 
