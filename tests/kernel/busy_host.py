@@ -39,6 +39,8 @@ _PROFILES = {
     "  runq_p99: {sweet_point: 2ms, filter: 2s}",
     "store": "runq_p99: {sweet_point: 1ms, resolution: 20us, filter: 2s}",
 }
+# Sweet points that the service misses beside any load on its CPU.
+_TIGHT = {"web": "runq_p99: {sweet_point: 100us, resolution: 10us, filter: 2s}"}
 
 
 class BusyHost(Site):
@@ -59,9 +61,15 @@ class BusyHost(Site):
         """The cgroups of the jobs by name."""
         return dict(zip(JOBS, self.batch, strict=True))
 
-    def write(self, extra: str = "", mode: str = "enforce", sched_idle: str = "false") -> None:
-        """Write the configuration and the profiles of both services."""
-        for name, indicators in _PROFILES.items():
+    def write(
+        self,
+        extra: str = "",
+        mode: str = "enforce",
+        sched_idle: str = "false",
+        tight: bool = False,
+    ) -> None:
+        """Write the configuration and the profiles; *tight*: the first service always suffers."""
+        for name, indicators in (_PROFILES | (_TIGHT if tight else {})).items():
             (self.home / f"{name}.yaml").write_text(
                 f"name: {name}\nindicators:\n  {indicators}\n"
                 f"channels: [cpu]\nsched_idle: {sched_idle}\n"
@@ -82,10 +90,10 @@ class BusyHost(Site):
         )
 
     def move(self, home: Path) -> None:
-        """Let the next agent begin with nothing, in the new directory *home*."""
+        """Let the next agent begin with nothing, in the new directory *home*, and be tight."""
         home.mkdir()
         self.home, self.config = home, home / "config.yaml"
-        self.write()
+        self.write(tight=True)
 
     def quotas(self) -> dict[str, float | None]:
         """Return the quota of each job in CPUs, as the kernel has it."""
@@ -155,7 +163,7 @@ def innocent(host: BusyHost, numbers: random.Random) -> Iterator[tuple[Running, 
     The job comes first.
     """
     light = Load(host.batch[2], "light")
-    outside = [Load(host.outside, "hog", cpu) for cpu in sorted(os.sched_getaffinity(0))]
+    outside = [Load(host.outside, "hog", cpu) for cpu in 3 * sorted(os.sched_getaffinity(0))]
     with loads([light]) as job, loads(outside) as running:
         job.start()
         yield job, [Visits(running, numbers, (5, 20), (2, 10))]
