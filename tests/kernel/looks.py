@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 import contextlib
 import io
+import json
 import random
 import time
 from typing import Any, NamedTuple
@@ -50,21 +51,22 @@ def look(host: BusyHost, agent: AgentRun) -> Looked:
         files, quotas, idle = host.knobs(), host.quotas(), host.idle_jobs()
         status = agent.status()
         metrics, page = agent.get("/metrics"), agent.get("/")
-        top = _top(host)
+        top = _printed(host, "top", "--once", "--interval", "0.1")
+        now = json.loads(_printed(host, "status", "--json"))
         later = eventually("a later tick", lambda: _later(agent, status))
         if metrics is None or page is None or not _same(status, later) or host.knobs() != files:
             return None
-        shown = Surfaces(status, metrics, page, top, until_ns=later["time_ns"])
+        shown = Surfaces(status, metrics, page, top, now, until_ns=later["time_ns"])
         return Looked(quotas, idle, shown, tries)
 
     return eventually("a moment without a change", once)
 
 
-def _top(host: BusyHost) -> str:
+def _printed(host: BusyHost, *words: str) -> str:
     out = io.StringIO()
     url = f"http://127.0.0.1:{host.port}"
     with contextlib.redirect_stdout(out):
-        assert main(["top", "--once", "--interval", "0.1", "--url", url]) == 0
+        assert main([*words, "--url", url]) == 0
     return out.getvalue()
 
 
@@ -105,14 +107,14 @@ def check_looks(looked: Sequence[Looked], seen: Sequence[Seen]) -> None:
     records = {tick.time_ns: tick.record for tick in seen}
     wrong = []
     for each in looked:
-        record = records[each.shown.status["in_force"]["time_ns"]]
+        record = records[each.shown.page_status["in_force"]["time_ns"]]
         try:
             check_quotas(record, each.quotas)
             check_surfaces(each.shown, record, each.idle)
             held = {knob.knob for knob in record.knobs}
             assert (Knob.SCHED_IDLE in held) is bool(each.idle), (held, each.idle)
         except AssertionError as error:
-            wrong.append(f"{each.shown.status['time_ns']}: {error}")
+            wrong.append(f"{each.shown.page_status['time_ns']}: {error}")
     limited = Counter(sum(q is not None for q in each.quotas.values()) for each in looked)
     print(f"{len(looked)} moments, by number of limited jobs: {dict(limited)}")
     print(

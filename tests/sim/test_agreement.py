@@ -13,6 +13,8 @@ import random
 
 import pytest
 
+from controller.cli.held import of_page
+from controller.cli.status import plain as plain_status
 from controller.cli.top import plain
 from controller.core.decision import PartKind, Plan
 from controller.core.knob_values import cpus_of
@@ -180,10 +182,11 @@ def surfaces(published: PublishedState) -> Surfaces:
     pages = make_pages(published, None, healthy_ns=1, details=True)
     status = json.loads(pages["/statusz"]()[2])
     return Surfaces(
-        status=status,
+        page_status=status,
         metrics=pages["/metrics"]()[2].decode(),
         page=pages["/"]()[2].decode(),
         top="\n".join(plain(Tracker().update(status))),
+        status=plain_status(of_page(status, status["wall_ns"])),
         until_ns=status["time_ns"],
     )
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an agent shows now: /statusz, /metrics, the page and ``top`` agree with the record."""
 
+from datetime import datetime
 from html import escape, unescape
 import re
 from typing import Any, NamedTuple
@@ -19,15 +20,17 @@ __all__ = ("Surfaces", "check_surfaces")
 
 
 class Surfaces(NamedTuple):
-    """The pages of an agent between two ticks with the same record, and what ``top`` prints.
+    """The pages of an agent between two ticks with the same record, and what commands print.
 
-    ``status`` is the first and ``until_ns`` the time of the last of them.
+    ``page_status`` is the first page, and ``until_ns`` the time of the last one. ``status`` is what
+    ``sweetpoint status --json`` prints.
     """
 
-    status: dict[str, Any]
+    page_status: dict[str, Any]
     metrics: str
     page: str
     top: str
+    status: dict[str, Any]
     until_ns: int
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
@@ -43,9 +46,10 @@ class Surfaces(NamedTuple):
 
 def check_surfaces(shown: Surfaces, record: InForce, idle: frozenset[str] = frozenset()) -> None:
     """Check that all of *shown* gives *record*; *idle* are the workloads below sched-idle."""
-    _check_status(shown.status, record)
+    _check_page_status(shown.page_status, record)
+    _check_status(shown, record)
     _check_metrics(shown, record)
-    jobs = [e for e in shown.status["workloads"] if e["qos"] == "best-effort"]
+    jobs = [e for e in shown.page_status["workloads"] if e["qos"] == "best-effort"]
     limited = {each.workload.name: each for each in record.limited}
     for name in (each["name"] for each in jobs):
         wanted = limited[name].cpus if name in limited else None
@@ -71,7 +75,7 @@ def _check_heads(shown: Surfaces, record: InForce) -> None:
         assert sentence and sentence[1] == f"{record.cpus:.2f}"
 
 
-def _check_status(status: dict[str, Any], record: InForce) -> None:
+def _check_page_status(status: dict[str, Any], record: InForce) -> None:
     limited = {each.workload.name: each for each in record.limited}
     assert {each["name"] for each in status["in_force"]["limited"]} == limited.keys()
     assert quota_cpus(status) == record.cpus == status["in_force"]["cpus"]
@@ -82,6 +86,20 @@ def _check_status(status: dict[str, Any], record: InForce) -> None:
     applied = {(each["path"], each["knob"]): each["applied"] for each in status["knobs"]}
     for knob in record.knobs:
         assert applied[knob.target.path, knob.knob] == knob.value
+
+
+def _check_status(shown: Surfaces, record: InForce) -> None:
+    limited = {each.workload.name: each for each in record.limited}
+    assert {each["name"] for each in shown.status["limited"]} == limited.keys()
+    wall_ns = shown.page_status["wall_ns"] - shown.page_status["time_ns"]
+    for told in shown.status["limited"]:
+        mine = limited[told["name"]]
+        assert (told["cpus"], told["service"], told["channel"], told["reason"]) == (
+            *(mine.cpus, mine.main.service, mine.main.channel, mine.main.reason),
+        )
+        # Two clocks are read once for each page, and milliseconds are printed.
+        since_ns = datetime.fromisoformat(told["since"]).timestamp() * 1e9
+        assert since_ns == pytest.approx(wall_ns + mine.since_ns, rel=0, abs=2e6)
 
 
 def _check_metrics(shown: Surfaces, record: InForce) -> None:
@@ -95,7 +113,7 @@ def _check_metrics(shown: Surfaces, record: InForce) -> None:
     assert seconds.keys() == wanted.keys()
     for labels, since_ns in wanted.items():
         least_s, most_s = (
-            (at - since_ns) / 1e9 for at in (shown.status["time_ns"], shown.until_ns)
+            (at - since_ns) / 1e9 for at in (shown.page_status["time_ns"], shown.until_ns)
         )
         assert least_s <= seconds[labels] <= most_s
     granted = shown.series("sweetpoint_best_effort_granted_cpus")

@@ -46,15 +46,23 @@ _Who = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Second:
-    """A moment of the history with its ticks; ``wall_ns`` is its end, in ns since 1970."""
+    """A moment of the history with its ticks.
+
+    Its end is ``wall_ns`` in ns since 1970, ``time_ns`` by CLOCK_MONOTONIC.
+    """
 
     wall_ns: int
+    time_ns: int
     ticks: tuple[Seen, ...]
 
     @property
     def ms(self) -> int:
         """``wall_ns`` in ms, as ``explain`` prints it."""
-        return round(self.wall_ns / 1e3) // 1000
+        return self.ms_of(self.time_ns)
+
+    def ms_of(self, time_ns: int) -> int:
+        """Return a time of CLOCK_MONOTONIC in ms, as ``explain`` prints it."""
+        return round((self.wall_ns - self.time_ns + time_ns) / 1e3) // 1000
 
 
 class Told:
@@ -71,7 +79,9 @@ class Told:
         for line in lines:
             if isinstance(line, Line) and isinstance(line.record, Moment):
                 end = bisect_right(times_ns, line.record.time_ns)
-                self.moments.append(_Second(line.wall_ns, tuple(seen[begin:end])))
+                self.moments.append(
+                    _Second(line.wall_ns, line.record.time_ns, tuple(seen[begin:end]))
+                )
                 begin = end
 
     def between(self, began_ms: float, ended_ms: float) -> Iterator[Seen]:
@@ -115,6 +125,7 @@ def check_squeezes(told: Told, job: Workload) -> int:
         last = second.ticks[-1].record.of(job.cgroup) is not None if second.ticks else last
     for squeeze, (began, ended) in zip(squeezes, spans, strict=True):
         inside = list(_limits(told, job.cgroup, began, ended))
+        assert began in _begins(told, job.cgroup), (job.name, squeeze["began"])
         (knob,) = squeeze["knobs"]
         assert cpus_of(KnobValue(knob["strictest"])) == min(each.cpus or 9.0 for each in inside)
         services = {each.main.service for each in inside}
@@ -126,6 +137,15 @@ def _limits(told: Told, cgroup: CgroupId, began_ms: float, ended_ms: float) -> I
     for tick in told.between(began_ms, ended_ms):
         if (limited := tick.record.of(cgroup)) is not None:
             yield limited
+
+
+def _begins(told: Told, cgroup: CgroupId) -> set[int]:
+    return {
+        second.ms_of(limited.since_ns)
+        for second in told.moments
+        for tick in second.ticks
+        if (limited := tick.record.of(cgroup)) is not None
+    }
 
 
 def check_worst(told: Told, service: str) -> float:
