@@ -20,13 +20,13 @@ from controller.agent.history.episodes import PAUSE_NS
 from controller.agent.history.reader import HistoryReader
 from controller.agent.history.records import MOMENTS, Line, Moment
 from controller.cli.main import main
-from controller.core.eviction.attribution import REST
-from controller.core.suffering import SufferingClock
 from controller.core.decision import PartKind
+from controller.core.eviction.attribution import REST
 from controller.core.in_force import Limited
 from controller.core.indicators.blame import blame_deltas
 from controller.core.knob_values import cpus_of
 from controller.core.model import CgroupId, KnobValue, QosClass, Workload
+from controller.core.suffering import SufferingClock
 from tests.support.agreement.seen import Seen, fresh
 
 __all__ = (
