@@ -38,6 +38,7 @@ class ConfigSource:
     problem: str = ""
     _texts: Mapping[str, str] = field(default_factory=dict)  # of the files last read, by path
     _told: bool = False
+    _warned: tuple[str, ...] = ()  # the warnings of the file last read, which were logged
 
     def load(self) -> Config:
         """Read and check the file and its profiles.
@@ -53,6 +54,9 @@ class ConfigSource:
 
         config = load(self.file, mode=self.mode, read=read)
         self._texts = texts
+        for text in config.warnings if config.warnings != self._warned else ():
+            _log.warning("%s", text)
+        self._warned = config.warnings
         return config
 
     def start(self) -> Config:

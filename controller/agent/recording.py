@@ -14,13 +14,21 @@ import gzip
 import json
 import logging
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Any, Self
 import zlib
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    WrapSerializer,
+)
+from pydantic_core import CoreSchema, PydanticSerializationError, core_schema
 
 from controller.config.profile_set import base_name
+from controller.config.sections.law import REMOVED, parts_off
 from controller.config.yaml_document import ConfigError
 from controller.core.decision import Outcome, Plan
 from controller.core.eviction.policy import EvictionHistory
@@ -45,12 +53,30 @@ class RecordingError(Exception):
     """The file is not a recording, or is truncated; the message names the line."""
 
 
+def _with_removed(settings: Settings | None, dump: SerializerFunctionWrapHandler) -> Any:
+    # The parts of the law that are always on are written as such. Otherwise the settings were
+    # those of a recording from before the parts existed, to this version and to earlier ones.
+    data = dump(settings)
+    if data is not None:
+        data["law"] = data.get("law", {}) | dict.fromkeys(REMOVED, True)
+    return data
+
+
+def _find_off(data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    settings = data.get("settings")
+    off = parts_off(settings.get("law")) if isinstance(settings, dict) else ()
+    return data | {"parts_off": off}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One tick. ``settings`` and ``workloads`` are present if they changed before this tick.
 
     ``anew``: a new planner was made, with the history ``past_evictions`` and what was ``learned``,
-    as at the start and after an abandoned tick.
+    as at the start and after an abandoned tick. ``parts_off``: parts of the control law that were
+    off in the recorded ``settings``, and that cannot be switched off any more.
     """
 
     snapshot: Snapshot
@@ -59,8 +85,15 @@ class Entry:
     anew: bool = False
     past_evictions: EvictionHistory | None = None
     learned: tuple[LearnedIndicator, ...] = ()
-    settings: Settings | None = None
+    settings: Annotated[Settings | None, WrapSerializer(_with_removed)] = None
     workloads: tuple[Workload, ...] | None = None
+    parts_off: Annotated[tuple[str, ...], Field(exclude=True)] = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_find_off, handler(source))
 
 
 @cache

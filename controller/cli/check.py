@@ -46,6 +46,8 @@ def main(arguments: argparse.Namespace) -> int:
         config, data = resolve(find_config(arguments))
     except ConfigError as error:
         return fail(error, WRONG)
+    for text in config.warnings:
+        fail(f"warning: {text}", DONE)
     if arguments.ask:
         return _print_figures(config.service_level)
     if arguments.resolved:

@@ -30,7 +30,7 @@ from controller.config.sections.knobs import (
     build_resctrl,
 )
 from controller.config.sections.kubernetes import KubernetesConfig, build_kubernetes
-from controller.config.sections.law import build_law
+from controller.config.sections.law import build_law, find_removed
 from controller.config.sections.network import NetworkConfig, build_network
 from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
 from controller.config.state_dir import parse_directory
@@ -57,6 +57,7 @@ class Config:
     """A checked configuration. ``http`` is (host, port), or ``None`` if the pages are off.
 
     ``http_token_file`` holds the bearer token that the pages require; ``None``: no token.
+    ``warnings`` are about what is accepted and has no effect, a line each.
     """
 
     path: Path
@@ -75,6 +76,7 @@ class Config:
     disks: tuple[DiskSpec, ...]
     kubernetes: KubernetesConfig | None = None
     eviction: EvictionConfig
+    warnings: tuple[str, ...] = ()
 
 
 def load(
@@ -159,6 +161,7 @@ def load(
         disks=build_io(model.io),
         kubernetes=kubernetes,
         eviction=build_eviction(model.eviction),
+        warnings=find_removed(document),
     )
 
 

@@ -277,8 +277,7 @@ class LawSettings:
     get the CPUs that the others leave. ``rungs_by_work``: cache ways and memory bandwidth are let
     go where a quota alone leaves more work. ``verify_unmet``: a squeeze to the stop that helps, but
     does not bring the service to its sweet point, is let go on trial as well; and an eviction on
-    the cache channel rests on the traffic under the squeeze. ``steady_grants``: where a
-    quota follows estimates of harm, for 20 s after a change only a large one is made.
+    the cache channel rests on the traffic under the squeeze.
     """
 
     throttled_share: bool = False
@@ -298,7 +297,6 @@ class LawSettings:
     spare_harmless: bool = False
     rungs_by_work: bool = False
     verify_unmet: bool = False
-    steady_grants: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from controller.config.load import load
+from controller.config.load import ConfigError, load
 from controller.core.decision import Action, Outcome
 from controller.core.indicators.histogram import BUCKETS, LOWER_NS
 from controller.core.knob_values import (
@@ -73,11 +73,13 @@ class Setup:
 def settings_for(setup: Setup, machine: Machine) -> Settings:
     """Return the settings, loaded from files as a user writes them.
 
-    :raises ConfigError: ``without`` names an unknown part of the law.
+    :raises ConfigError: ``without`` names an unknown part of the law, or one that is always on.
     """
     config = load(
         CONFIG, mode=Mode.ENFORCE, cpus=machine.cpus, read=read(setup.profile, setup.without)
     )
+    if config.warnings:
+        raise ConfigError(config.warnings)
     facts = None
     if setup.resctrl and machine.partitions:
         facts = ResctrlFacts(

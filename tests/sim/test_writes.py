@@ -2,34 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often quotas are written on a node at request level, where they follow estimates of harm."""
 
-from dataclasses import replace
-from functools import partial
-
 import pytest
 
-from controller.core.settings import LawSettings
 from controller.simulation.policies.registry import for_objective
-from controller.simulation.run import Run, Task, run
+from controller.simulation.run import Task, run
 from controller.simulation.scenarios import SCENARIOS
-from tests.support.loops.closed_loop import LAW
-
-
-def observe(name: str, law: LawSettings, seconds: int) -> Run:
-    task = Task(SCENARIOS[name], "objective", partial(for_objective, law=law), 1)
-    return run(task, seconds, min(60, 2 * seconds // 5))
 
 
 @pytest.mark.parametrize(
-    ("name", "seconds"),
+    ("name", "seconds", "most_writes", "least_work", "most_violating"),
     [
-        ("square", 100),
-        pytest.param("load-steps", 180, marks=pytest.mark.thorough),
-        pytest.param("square", 180, marks=pytest.mark.thorough),
+        ("square", 100, 78, 6.2, 0.08),
+        pytest.param("load-steps", 180, 107, 7.0, 0.02, marks=pytest.mark.thorough),
+        pytest.param("square", 180, 124, 6.9, 0.02, marks=pytest.mark.thorough),
     ],
 )
-def test_small_changes_soon_after_another_one_are_left_out(name: str, seconds: int) -> None:
-    laws = LAW, replace(LAW, steady_grants=False)
-    steady, restless = (observe(name, law, seconds) for law in laws)
-    assert steady.writes < 0.75 * restless.writes
-    assert steady.work_cpus > 0.9 * restless.work_cpus
-    assert steady.violating <= restless.violating + 0.02
+def test_small_changes_soon_after_another_one_are_left_out(
+    name: str, seconds: int, most_writes: int, least_work: float, most_violating: float
+) -> None:
+    """With all changes there are 104, 143 and 165 writes, for 6.9, 7.8 and 7.7 CPUs of work."""
+    task = Task(SCENARIOS[name], "objective", for_objective, 1)
+    found = run(task, seconds, min(60, 2 * seconds // 5))
+    assert found.writes < most_writes
+    assert found.work_cpus > least_work
+    assert found.violating <= most_violating

@@ -2,15 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The section ``law:``: switches of the parts of the control law, to measure what each brings."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 from controller.config.fields import RATIO, Quantity, Strict, duration, raw_default
+from controller.config.yaml_document import Document
 from controller.core.settings import LawSettings, MicroProbeLimits
 from controller.core.units import parse_ratio
 
-__all__ = ("WHOLE_LAW", "LawModel", "build_law")
+__all__ = ("REMOVED", "WHOLE_LAW", "LawModel", "build_law", "find_removed", "parts_off")
+
+# Parts of the law that cannot be switched off any more, and where they are now. Their keys are
+# accepted for one release.
+REMOVED: Mapping[str, str] = {
+    "steady_grants": "always on",
+}
 
 
 class MicroProbesModel(Strict):
@@ -26,6 +35,23 @@ class MicroProbesModel(Strict):
 
 class LawModel(Strict):
     """The parts of the control law."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_removed(cls, data: object) -> object:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if key not in REMOVED}
+        return data
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        found = super().__get_pydantic_json_schema__(schema, handler)
+        for name, now in REMOVED.items():
+            text = f"No effect any more ({now}); remove it."
+            found["properties"][name] = {"deprecated": True, "description": text}
+        return found
 
     throttled_share: bool = True
     """Whether a service's own throttling must reach a share of its time before it excuses
@@ -66,8 +92,6 @@ class LawModel(Strict):
     limits."""
     verify_unmet: bool = True
     """Whether a full squeeze that helps but misses the sweet point is let go on trial."""
-    steady_grants: bool = True
-    """Whether small changes of a grant are held back for 20 s where estimates scatter."""
     micro_probes: MicroProbesModel = raw_default({})
     """Bounds of the short cuts that show which workload does harm."""
 
@@ -79,6 +103,24 @@ def build_law(model: LawModel) -> LawSettings:
         **model.model_dump(exclude={"micro_probes"}),
         micro_probes=MicroProbeLimits(probes.depth, int(probes.length), probes.per_minute),
     )
+
+
+def find_removed(document: Document) -> tuple[str, ...]:
+    """Return a warning about all keys of ``law`` in *document* that have no effect any more."""
+    found = [name for name in REMOVED if ("law", name) in document.lines]
+    if not found:
+        return ()
+    keys = ", ".join(f"{name} ({REMOVED[name]})" for name in found)
+    return (document.problem(("law",), f"no effect any more, can be removed: {keys}"),)
+
+
+def parts_off(law: object) -> tuple[str, ...]:
+    """Return the parts in ``REMOVED`` that were off in recorded settings of the *law*.
+
+    Settings from before a part existed lack it, which is the same.
+    """
+    switches = law if isinstance(law, Mapping) else {}
+    return tuple(name for name in REMOVED if switches.get(name) is not True)
 
 
 WHOLE_LAW = build_law(LawModel())

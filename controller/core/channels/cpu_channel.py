@@ -150,7 +150,7 @@ class CpuChannel:
         law = self._settings.law
         by_harm = law.blame_per_victim or law.cut_by_signal
         self.rung.innocent = self.loops.is_ruled_out and other <= 0
-        self.rung.steady = law.steady_grants and other > self._limiter.applied
+        self.rung.steady = other > self._limiter.applied
         return self.rung.update(
             demand,
             find_use,

@@ -41,6 +41,15 @@ def source(folder: Path, name: str = "config.yaml") -> ConfigSource:
     return ConfigSource(folder / name, None, folder / "state")
 
 
+def test_what_has_no_effect_is_told_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "config.yaml").write_text(GOOD + "law: {steady_grants: true}\n")
+    agent = source(folder)
+    agent.start()
+    agent.load()
+    (line,) = caplog.messages
+    assert "law: no effect any more, can be removed: steady_grants" in line
+
+
 def run_until_it_dies(folder: Path) -> None:
     agent = source(folder)
     agent.start()

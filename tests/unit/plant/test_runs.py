@@ -68,9 +68,11 @@ def test_a_switch_is_typed_as_a_user_types_it() -> None:
     law = settings_for(Setup(without=("find_harm", "micro_probes")), Machine()).law
     assert not law.find_harm
     assert law.micro_probes.per_minute == 0
-    assert law.steady_grants
+    assert law.fast_rise
     with pytest.raises(ConfigError, match="no_such"):
         settings_for(Setup(without=("no_such",)), Machine())
+    with pytest.raises(ConfigError, match="no effect"):
+        settings_for(Setup(without=("steady_grants",)), Machine())
 
 
 @pytest.mark.parametrize("fault", Fault)
