@@ -31,7 +31,6 @@ __all__ = (
     "Quota",
     "cpus_of",
     "disks_in",
-    "fine_quota_text",
     "format_amount",
     "format_bandwidth",
     "format_disks",
@@ -60,11 +59,10 @@ _NO_LIMIT = KnobValue("max")
 
 # The shortest quota that the kernel accepts: min_cfs_quota_period in kernel/sched/core.c.
 _MIN_QUOTA_US = 1_000
-# Periods that quota_for chooses from. The kernel accepts 1 ms to 1 s (min_cfs_quota_period,
-# max_cfs_quota_period).
+# The shortest period that quota_for chooses. The kernel accepts 1 ms (min_cfs_quota_period).
 _SHORTEST_US = 10_000
-_LONGEST_US = 100_000
-# The kernel does not double a period beyond this: max_cfs_quota_period in kernel/sched/core.c.
+# The longest period, beyond which the kernel does not double one either: max_cfs_quota_period in
+# kernel/sched/core.c.
 MAX_PERIOD_US = 1_000_000
 
 
@@ -99,14 +97,14 @@ def format_quota(quota: Quota) -> KnobValue:
     return KnobValue(f"{amount} {quota.period_us} {quota.burst_us}")
 
 
-def quota_for(cpus: float, longest_us: int = _LONGEST_US) -> Quota:
+def quota_for(cpus: float) -> Quota:
     """Return the quota that allows *cpus*, with the shortest sensible period and no burst.
 
     Best-effort work may use its whole quota in one run at the start of a period, and a service
-    waits that long. The period is therefore the shortest within 10 ms to *longest_us* that leaves
-    the quota at least 1 ms.
+    waits that long. The period is therefore the shortest within 10 ms to 1 s that leaves the quota
+    at least 1 ms.
     """
-    period_us = round(min(longest_us, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
+    period_us = round(min(MAX_PERIOD_US, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
     # Rounded up, so that the quota is not below a guaranteed floor.
     return Quota(max(_MIN_QUOTA_US, math.ceil(cpus * period_us)), period_us, 0)
 
@@ -114,11 +112,6 @@ def quota_for(cpus: float, longest_us: int = _LONGEST_US) -> Quota:
 def quota_text(cpus: float, original: KnobValue) -> KnobValue:
     """Return the text of the quota that allows *cpus*; *original* has no influence on it."""
     return format_quota(quota_for(cpus))
-
-
-def fine_quota_text(cpus: float, original: KnobValue) -> KnobValue:
-    """Return the text of the quota that allows *cpus*, down to 1 mcpu (1 ms in a second)."""
-    return format_quota(quota_for(cpus, MAX_PERIOD_US))
 
 
 def cpus_of(value: KnobValue) -> float | None:

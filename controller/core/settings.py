@@ -264,8 +264,6 @@ class LawSettings:
     shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
     for the low-pass. ``fast_rise``: a squeeze that brings nothing yet rises ever faster.
     ``verify_squeeze``: one to the stop that brought nothing is let go.
-    ``low_floors``: a full squeeze of many workloads leaves them 2 % of the machine, not a quarter.
-    ``common_quota``: where the kernel's least quotas add up to more, their common parent has one.
     ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
     ``explained_part``: a loop follows the part of a deviation that best-effort's share of the wait
     explains. ``host_stalls``: waits on CPUs that were idle or stood still are no evidence, and a
@@ -287,8 +285,6 @@ class LawSettings:
     fast_squeeze: bool = False
     fast_rise: bool = False
     verify_squeeze: bool = False
-    low_floors: bool = False
-    common_quota: bool = False
     rise_on_evidence: bool = False
     explained_part: bool = False
     host_stalls: bool = False

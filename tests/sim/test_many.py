@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.knob_values import parse_quota
 from controller.core.model import Knob, Pause
-from controller.core.settings import LawSettings, SafeState
+from controller.core.settings import SafeState
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.support.loops.closed_loop import LAW, ClosedLoop, make_settings
 
@@ -19,14 +19,17 @@ MOST_CPUS = 0.02 * CPUS * 1.01
 
 
 def squeezed(
-    workloads: int = MANY, law: LawSettings = LAW, parent: bool = True
+    workloads: int = MANY, parent: bool = True, refused: bool = False
 ) -> ClosedLoop[SimulatedNode]:
-    """Return a loop at full squeeze."""
-    law = replace(law, verify_squeeze=False)
+    """Return a loop at full squeeze; *refused*: the kernel refuses the quota of the parent."""
+    law = replace(LAW, verify_squeeze=False)
     plant = Plant(cpus=CPUS, p99_at_cpus=0.05, noise=0.0)
     node = SimulatedNode(1, plant, wants=[CPUS / workloads] * workloads)
     if parent:
         node.join_parent()
+    if refused:
+        assert node.parent is not None
+        node.refused = {(node.parent.id, Knob.CPU_QUOTA)}
     loop = ClosedLoop(node, make_settings(cpus=CPUS, law=law))
     assert loop.run(15)[-1].demands[0].applied == pytest.approx(1.0)
     return loop
@@ -52,15 +55,9 @@ def test_a_full_squeeze_leaves_two_per_cent_of_the_machine(workloads: int) -> No
     assert granted(squeezed(workloads)) <= MOST_CPUS
 
 
-def test_without_low_floors_it_leaves_a_quarter() -> None:
-    law = replace(LAW, low_floors=False, common_quota=False)
-    assert granted(squeezed(100, law)) > 0.2 * CPUS
-
-
 @pytest.mark.thorough
 def test_without_a_common_parent_a_thousand_keep_the_least_quota_of_the_kernel() -> None:
     assert granted(squeezed(1000, parent=False)) == pytest.approx(1.0)
-    assert granted(squeezed(1000, replace(LAW, common_quota=False))) == pytest.approx(1.0)
 
 
 def test_few_workloads_need_no_common_quota() -> None:
@@ -96,11 +93,8 @@ def test_a_paused_workload_is_not_limited_by_its_parent() -> None:
 
 
 def test_a_parent_that_cannot_be_written_leaves_the_own_quotas() -> None:
-    loop = squeezed(law=replace(LAW, common_quota=False))
-    assert loop.node.parent is not None
-    loop.node.refused = {(loop.node.parent.id, Knob.CPU_QUOTA)}
-    loop.reconfigure(replace(loop.settings, law=replace(LAW, verify_squeeze=False)))
-    loop.run(10)
+    loop = squeezed(refused=True)
+    assert parent_cpus(loop) is None
     assert granted(loop) == pytest.approx(MANY / 1000)
 
 

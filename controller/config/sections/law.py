@@ -18,6 +18,8 @@ __all__ = ("REMOVED", "WHOLE_LAW", "LawModel", "build_law", "find_removed", "par
 # Parts of the law that cannot be switched off any more, and where they are now. Their keys are
 # accepted for one release.
 REMOVED: Mapping[str, str] = {
+    "low_floors": "always on",
+    "common_quota": "always on",
     "steady_grants": "always on",
 }
 
@@ -49,7 +51,7 @@ class LawModel(Strict):
     ) -> dict[str, Any]:
         found = super().__get_pydantic_json_schema__(schema, handler)
         for name, now in REMOVED.items():
-            text = f"No effect any more ({now}); remove it."
+            text = f"{name} has no effect any more ({now}); remove it."
             found["properties"][name] = {"deprecated": True, "description": text}
         return found
 
@@ -68,11 +70,6 @@ class LawModel(Strict):
     """Whether a squeeze that brings nothing yet rises ever faster."""
     verify_squeeze: bool = True
     """Whether a full squeeze that brought nothing is let go on trial."""
-    low_floors: bool = True
-    """Whether the floors of many workloads together are at most 2 % of the machine."""
-    common_quota: bool = True
-    """Whether the parent cgroup of many workloads gets a quota where their own cannot be low
-    enough."""
     rise_on_evidence: bool = True
     """Whether the demand rises only while a service suffers."""
     explained_part: bool = True

@@ -234,8 +234,6 @@ class Channels:
 
     def _movable_parents(self, context: TickContext) -> Mapping[CgroupId, CgroupId]:
         """Return the parents of best-effort workloads whose quota can be moved now."""
-        if not self._settings.law.common_quota:
-            return {}
         parents = context.workload_index.quota_parents
         blocked = context.knobs.blocked(parents.values(), Knob.CPU_QUOTA, context.now_ns)
         return {each: parent for each, parent in parents.items() if parent not in blocked}

@@ -19,9 +19,8 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuChannel",)
 
-# The least quota that the kernel accepts is 1 ms, here per 100 ms and with low floors per second.
-_LEAST_CPUS = 0.01
-_FINE_LEAST_CPUS = 0.001
+# The least quota that the kernel accepts is 1 ms, here per second.
+_LEAST_CPUS = 0.001
 
 
 class CpuChannel:
@@ -37,8 +36,7 @@ class CpuChannel:
         self._settings = settings
         self._limiter = PacedLimiter()
         self.loops = ChannelLoops(Channel.CPU, settings)
-        self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS)
-        self._set_least()
+        self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS, low_floors=True)
 
     @property
     def demand(self) -> float:
@@ -49,11 +47,6 @@ class CpuChannel:
         """Take new settings; loops keep their demand."""
         self._settings = settings
         self.loops.reconfigure(settings)
-        self._set_least()
-
-    def _set_least(self) -> None:
-        low = self._settings.law.low_floors
-        self.rung.set_least(_FINE_LEAST_CPUS if low else _LEAST_CPUS, low)
 
     def release(self) -> None:
         """Set the demand to 0 at once and remove all grants, without a hold-off time."""

@@ -12,14 +12,13 @@ from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, Verdict
 from controller.core.explain import reason_of
-from controller.core.knob_values import cpus_of, fine_quota_text, quota_text, write_order
+from controller.core.knob_values import cpus_of, quota_text, write_order
 from controller.core.knobs.grants import GrantActions
 from controller.core.model import (
     SERVICE_KNOBS,
     CgroupId,
     Channel,
     Knob,
-    KnobValue,
     Target,
     TargetKind,
 )
@@ -41,11 +40,7 @@ class PlanActions:
         self._settings = settings
         self._idle = SchedIdlePolicy()
         self._cookies = CookiePolicy(settings.core)
-        self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, self._quota_text)
-
-    def _quota_text(self, cpus: float, original: KnobValue) -> KnobValue:
-        text = fine_quota_text if self._settings.law.low_floors else quota_text
-        return text(cpus, original)
+        self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, quota_text)
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings, which decide about sched-idle at once."""

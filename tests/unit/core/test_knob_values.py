@@ -39,7 +39,8 @@ def test_text_of_quotas() -> None:
         (0.5, "5000 10000 0"),
         (0.05, "1000 20000 0"),
         (0.01, "1000 100000 0"),
-        (0.001, "1000 100000 0"),
+        (0.001, "1000 1000000 0"),
+        (0.0001, "1000 1000000 0"),
     ],
 )
 def test_quota_periods_are_short_and_quotas_a_millisecond_at_least(cpus: float, value: str) -> None:

@@ -82,6 +82,7 @@ class ProportionalAllocator:
         "_latch",
         "_latches",
         "_least",
+        "_low_floors",
         "_most",
         "_steady_amounts",
         "amounts",
@@ -91,15 +92,15 @@ class ProportionalAllocator:
         "floor_each",
         "grants",
         "innocent",
-        "low_floors",
         "steady",
         "total",
         "wants",
     )
 
-    def __init__(self, capacity: float, least: float) -> None:
+    def __init__(self, capacity: float, least: float, *, low_floors: bool = False) -> None:
         self._capacity = capacity
         self._least = least
+        self._low_floors = low_floors
         self._most = capacity
         self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
         self._latches: dict[CgroupId, HoldOffLatch] = {}
@@ -115,11 +116,7 @@ class ProportionalAllocator:
         self.total: float | None = None
         self.floor = 0.0
         self.floor_each = least
-        self.low_floors = self.steady = self.innocent = False
-
-    def set_least(self, least: float, low_floors: bool) -> None:
-        """Set the least amount that can be granted, and whether floors are low."""
-        self._least, self.low_floors = least, low_floors
+        self.steady = self.innocent = False
 
     @property
     def engaged(self) -> bool:
@@ -190,7 +187,7 @@ class ProportionalAllocator:
         ``low_floors`` they are at most 2 % of it, or what the configuration gives to two workloads.
         """
         self._most = _FLOORS * self._capacity
-        if self.low_floors:
+        if self._low_floors:
             self._most = max(_LOW_FLOORS * self._capacity, _FEW * floor_each)
         self.floor_each = max(self._least, min(floor_each, self._most / max(1, users)))
 

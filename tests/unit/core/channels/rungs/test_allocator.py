@@ -174,8 +174,7 @@ def test_floors_never_take_up_all_of_a_squeeze() -> None:
 
 
 def test_the_want_of_a_workload_is_kept_while_its_parent_limits_it() -> None:
-    rung = ProportionalAllocator(2.0, 0.001)
-    rung.set_least(0.001, low_floors=True)
+    rung = ProportionalAllocator(2.0, 0.001, low_floors=True)
     parent = CgroupId("cpu", 999)
     use = {CgroupId("cpu", n): 0.01 for n in range(200)} | {HOG: 1.0}
     parents = dict.fromkeys(use, parent)
