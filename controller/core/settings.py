@@ -257,16 +257,14 @@ class LawSettings:
     All of them are off by default and on in a configuration file that does not name them: the
     settings of an old recording lack them, and its plans were computed without them.
 
-    ``throttled_share``: a service's own quota explains its waits from a share of its time on, not
-    from the first nanosecond. ``blame_per_victim``: a cut and an eviction for a service fall on the
+    ``blame_per_victim``: a cut and an eviction for a service fall on the
     workloads that this service waits for. ``cut_by_signal``: the cut that the cache channel demands
     is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
     shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
     for the low-pass. ``fast_rise``: a squeeze that brings nothing yet rises ever faster.
     ``verify_squeeze``: one to the stop that brought nothing is let go.
     ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
-    ``explained_part``: a loop follows the part of a deviation that best-effort's share of the wait
-    explains. ``host_stalls``: waits on CPUs that were idle or stood still are no evidence, and a
+    ``host_stalls``: waits on CPUs that were idle or stood still are no evidence, and a
     squeeze without the low-pass needs a wait that shows in every tick.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
@@ -278,7 +276,6 @@ class LawSettings:
     the cache channel rests on the traffic under the squeeze.
     """
 
-    throttled_share: bool = False
     blame_per_victim: bool = False
     cut_by_signal: bool = False
     fast_release: bool = False
@@ -286,7 +283,6 @@ class LawSettings:
     fast_rise: bool = False
     verify_squeeze: bool = False
     rise_on_evidence: bool = False
-    explained_part: bool = False
     host_stalls: bool = False
     find_harm: bool = False
     margin_by_scatter: bool = False

@@ -5,6 +5,10 @@
 ``known_parts.jsonl.gz`` is a minute of two nodes, recorded when these parts were switches: 30 s of
 ``SimulatedNode`` without ``fast_rise``, a service and two best-effort workloads, and 30 s of
 ``MemoryNode``. All parts that have no switch any more were on.
+
+``first_law.jsonl.gz`` is 52 seconds of ``SimulatedNode``, recorded before the law had parts: two
+best-effort workloads beside a service that is throttled by its own quota for two seconds, suffers
+until a workload is to be evicted, and recovers.
 """
 
 from dataclasses import replace
@@ -23,6 +27,7 @@ from controller.demo.simulated_node import SimulatedNode
 from tests.support.loops.closed_loop import make_settings
 
 KNOWN_PARTS = Path(__file__).with_name("known_parts.jsonl.gz")
+FIRST_LAW = Path(__file__).with_name("first_law.jsonl.gz")
 
 
 def test_a_recording_with_all_of_them_replays_to_equal_plans(
@@ -37,6 +42,16 @@ def test_a_recording_with_all_of_them_replays_to_equal_plans(
     shown = capsys.readouterr()
     assert shown.out.endswith("300 ticks, 0 plans differ from the recorded ones\n")
     assert not shown.err
+
+
+def test_a_recording_from_before_the_law_had_parts_lacks_all_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["replay", str(FIRST_LAW)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1].startswith("260 ticks, ")
+    (line,) = shown.err.splitlines()
+    assert f"parts of the control law: {', '.join(REMOVED)}. They" in line
 
 
 def without(*parts: str, path: Path) -> Path:

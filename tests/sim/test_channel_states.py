@@ -43,14 +43,6 @@ def test_a_service_that_is_throttled_a_little_is_protected(ratio: float) -> None
     assert node.p99_ns < 3e6
 
 
-def test_without_its_part_of_the_law_a_nanosecond_of_throttling_ends_the_protection() -> None:
-    node = SimulatedNode(1)
-    node.throttled_ratio = 0.001
-    loop = ClosedLoop(node, make_settings(law=replace(LAW, throttled_share=False)))
-    assert state(loop.run(20)[-1]) is ChannelState.SELF
-    assert node.p99_ns > 20e6
-
-
 def test_steal_causes_no_squeeze() -> None:
     node = SimulatedNode(1, Plant(threads=1))
     node.steal_ratio = 0.6

@@ -18,8 +18,10 @@ __all__ = ("REMOVED", "WHOLE_LAW", "LawModel", "build_law", "find_removed", "par
 # Parts of the law that cannot be switched off any more, and where they are now. Their keys are
 # accepted for one release.
 REMOVED: Mapping[str, str] = {
+    "throttled_share": "always on",
     "low_floors": "always on",
     "common_quota": "always on",
+    "explained_part": "always on",
     "steady_grants": "always on",
 }
 
@@ -55,9 +57,6 @@ class LawModel(Strict):
             found["properties"][name] = {"deprecated": True, "description": text}
         return found
 
-    throttled_share: bool = True
-    """Whether a service's own throttling must reach a share of its time before it excuses
-    best-effort work."""
     blame_per_victim: bool = True
     """Whether a cut or eviction falls on the workloads that the suffering service waits for."""
     cut_by_signal: bool = True
@@ -72,8 +71,6 @@ class LawModel(Strict):
     """Whether a full squeeze that brought nothing is let go on trial."""
     rise_on_evidence: bool = True
     """Whether the demand rises only while a service suffers."""
-    explained_part: bool = True
-    """Whether a loop follows only the part of the wait that best-effort work causes."""
     host_stalls: bool = True
     """Whether waits on CPUs that the hypervisor stopped are no evidence against best-effort
     work."""

@@ -206,9 +206,7 @@ class CpuChannel:
         best-effort work does not give it back.
         """
         part = min(1.0, max(0.0, self.loops.raw_deviation(service) - 1.0))
-        if part and self._settings.law.explained_part:
-            part *= tracker.blame.share(service) or 0.0
-        return part
+        return part * (tracker.blame.share(service) or 0.0)
 
     def _evidence(
         self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
@@ -223,7 +221,7 @@ class CpuChannel:
             steal_cpus=tracker.steal_cpus,
             cpus=self._settings.host.cpus,
             host_cpus=sum(each.host_ratio for each in known) if host_stalls else 0.0,
-            is_wait=self._settings.law.explained_part,
+            is_wait=True,
         )
 
     def _throttled_ratio(self, readings: Sequence[WindowReading]) -> float | None:
@@ -237,8 +235,6 @@ class CpuChannel:
         if not measured:
             return None
         throttled_ns = sum(each.throttled_ns or 0 for each in measured)
-        if not self._settings.law.throttled_share:
-            return 1.0 if throttled_ns else 0.0
         time_ns = sum(
             max(each.span_ns, each.oncpu_ratio * each.span_ns + (each.throttled_ns or 0))
             for each in measured

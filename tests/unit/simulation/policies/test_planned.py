@@ -106,14 +106,15 @@ def test_the_planner_limits_the_jobs_that_make_a_service_wait() -> None:
 
 def test_the_parent_of_a_thousand_jobs_has_a_quota_at_full_squeeze() -> None:
     profile = make_settings(make_spec(sweet_point_ns=1.0)).profiles["default"]
-    plant = Plant(SCENARIOS["pods-1000"], 1, 10)
-    # The demand is to reach its stop at once.
-    policy = Planned(plant, [profile], law=replace(WHOLE_LAW, explained_part=False))
-    for step in range(50):
+    plant = Plant(SCENARIOS["pods-1000"], 1, 60)
+    # A full squeeze that misses its sweet point would be let go on trial.
+    policy = Planned(plant, [profile], law=replace(WHOLE_LAW, verify_squeeze=False))
+    for step in range(280):
         if step % 2 == 0:
             policy.step()
         plant.advance()
-    assert plant.knobs.all_quota == pytest.approx(0.02 * plant.machine.cpus)
+    # The loops end where best-effort work explains next to nothing of the wait any more.
+    assert plant.knobs.all_quota == pytest.approx(0.02 * plant.machine.cpus, rel=0.02)
     assert plant.knobs.quota.sum() > 0.05 * plant.machine.cpus
 
 
