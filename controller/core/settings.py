@@ -260,10 +260,8 @@ class LawSettings:
     ``blame_per_victim``: a cut and an eviction for a service fall on the
     workloads that this service waits for. ``cut_by_signal``: the cut that the cache channel demands
     is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
-    shows an effect is released within seconds. ``fast_squeeze``: the first squeeze does not wait
-    for the low-pass. ``fast_rise``: a squeeze that brings nothing yet rises ever faster.
-    ``verify_squeeze``: one to the stop that brought nothing is let go.
-    ``rise_on_evidence``: the loops of a service that does not suffer do not raise the demand.
+    shows an effect is released within seconds. ``fast_rise``: a squeeze that brings nothing yet
+    rises ever faster. ``verify_squeeze``: one to the stop that brought nothing is let go.
     ``host_stalls``: waits on CPUs that were idle or stood still are no evidence, and a
     squeeze without the low-pass needs a wait that shows in every tick.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
@@ -279,10 +277,8 @@ class LawSettings:
     blame_per_victim: bool = False
     cut_by_signal: bool = False
     fast_release: bool = False
-    fast_squeeze: bool = False
     fast_rise: bool = False
     verify_squeeze: bool = False
-    rise_on_evidence: bool = False
     host_stalls: bool = False
     find_harm: bool = False
     margin_by_scatter: bool = False

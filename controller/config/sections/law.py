@@ -19,8 +19,10 @@ __all__ = ("REMOVED", "WHOLE_LAW", "LawModel", "build_law", "find_removed", "par
 # accepted for one release.
 REMOVED: Mapping[str, str] = {
     "throttled_share": "always on",
+    "fast_squeeze": "always on",
     "low_floors": "always on",
     "common_quota": "always on",
+    "rise_on_evidence": "always on",
     "explained_part": "always on",
     "steady_grants": "always on",
 }
@@ -63,14 +65,10 @@ class LawModel(Strict):
     """Whether memory traffic, not waits for a CPU, shares out the cut of the cache channel."""
     fast_release: bool = True
     """Whether a squeeze that no longer has an effect is released within seconds."""
-    fast_squeeze: bool = True
-    """Whether the first squeeze goes past the low-pass when harm is high."""
     fast_rise: bool = True
     """Whether a squeeze that brings nothing yet rises ever faster."""
     verify_squeeze: bool = True
     """Whether a full squeeze that brought nothing is let go on trial."""
-    rise_on_evidence: bool = True
-    """Whether the demand rises only while a service suffers."""
     host_stalls: bool = True
     """Whether waits on CPUs that the hypervisor stopped are no evidence against best-effort
     work."""

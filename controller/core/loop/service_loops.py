@@ -221,9 +221,8 @@ class ServiceLoops:
             if self._steady and not hold:
                 return []
             self._resume(applied)
-        loops, high = self._loops, math.inf
-        if self._law.fast_squeeze:
-            high = HIGH if applied < _FIRST else HIGHER
+        loops = self._loops
+        high = HIGH if applied < _FIRST else HIGHER
 
         def lasts(spec: IndicatorSpec, least: float) -> bool:
             return not self._law.host_stalls or tracker.waits_in_each_tick(
@@ -260,8 +259,7 @@ class ServiceLoops:
             # a loop rises above zero long before the sweet point is reached. And so does one of a
             # service without load, whose filter remembers what it suffered before.
             idle = loop.indicator.status is IndicatorStatus.IDLE
-            held = self._law.rise_on_evidence and (idle or state is ChannelState.FREE)
-            rises = loop.moved and not held
+            rises = loop.moved and not idle and state is not ChannelState.FREE
             demand = loop.pid.demand if rises else min(loop.pid.demand, applied)
             filtered = loop.filter.value or 0.0
             if service.paused and filtered <= 0:
