@@ -262,8 +262,6 @@ class LawSettings:
     is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
     shows an effect is released within seconds. ``fast_rise``: a squeeze that brings nothing yet
     rises ever faster. ``verify_squeeze``: one to the stop that brought nothing is let go.
-    ``host_stalls``: waits on CPUs that were idle or stood still are no evidence, and a
-    squeeze without the low-pass needs a wait that shows in every tick.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
     ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
@@ -279,7 +277,6 @@ class LawSettings:
     fast_release: bool = False
     fast_rise: bool = False
     verify_squeeze: bool = False
-    host_stalls: bool = False
     find_harm: bool = False
     margin_by_scatter: bool = False
     spare_harmless: bool = False

@@ -24,6 +24,7 @@ REMOVED: Mapping[str, str] = {
     "common_quota": "always on",
     "rise_on_evidence": "always on",
     "explained_part": "always on",
+    "host_stalls": "always on",
     "steady_grants": "always on",
 }
 
@@ -69,9 +70,6 @@ class LawModel(Strict):
     """Whether a squeeze that brings nothing yet rises ever faster."""
     verify_squeeze: bool = True
     """Whether a full squeeze that brought nothing is let go on trial."""
-    host_stalls: bool = True
-    """Whether waits on CPUs that the hypervisor stopped are no evidence against best-effort
-    work."""
     find_harm: bool = True
     """Whether each workload's harm is estimated from what it does, with micro-probes."""
     margin_by_scatter: bool = True

@@ -213,14 +213,13 @@ class CpuChannel:
     ) -> Evidence:
         readings = [tracker.reading(cgroup, spec) for cgroup in service.cgroups]
         known = [each for each in readings if each is not None]
-        host_stalls = self._settings.law.host_stalls
         return Evidence(
             be_share=tracker.blame.share(service.name),
             throttled_ratio=self._throttled_ratio(known),
             inflicted_cpus=sum(each.inflicted_ratio for each in known),
             steal_cpus=tracker.steal_cpus,
             cpus=self._settings.host.cpus,
-            host_cpus=sum(each.host_ratio for each in known) if host_stalls else 0.0,
+            host_cpus=sum(each.host_ratio for each in known),
             is_wait=True,
         )
 

@@ -225,9 +225,7 @@ class ServiceLoops:
         high = HIGH if applied < _FIRST else HIGHER
 
         def lasts(spec: IndicatorSpec, least: float) -> bool:
-            return not self._law.host_stalls or tracker.waits_in_each_tick(
-                service, spec, least, _LASTING_TICKS
-            )
+            return tracker.waits_in_each_tick(service, spec, least, _LASTING_TICKS)
 
         for loop in loops:
             indicator = tracker.indicator(service, loop.spec)
