@@ -149,7 +149,7 @@ class DecisionLog:
         text += f"; {self._would}{_with_reason(channel.loops, _quota(before, in_force))}"
         text += _earlier(demand.state, before, in_force)
         if total is not None:
-            culprits = channel.blame_for(demand.service or "", context.tracker.blame)
+            culprits = context.tracker.blame.blame_for(demand.service or "")
             text += _largest_cut(in_force, culprits)
         return [Verdict(subject=demand.service or "cpu", text=text)]
 

@@ -235,11 +235,11 @@ class Planner:
         cpu, active = channels.cpu, [loops for loops in channels.loops.values() if loops]
         indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in channels.ladders if each.loops]
-        found = causes(active, cpu, context)
+        found = causes(active, context)
         eviction = self._evictions.step(
             context.now_ns,
             eviction_cases(cpu, ladders, context),
-            lambda case: eviction_candidates(case, cpu, context),
+            lambda case: eviction_candidates(case, context),
             self._workload_index.wholes,
             lambda *loop: known_deviation(channels.loops.values(), *loop),
             answers,

@@ -257,11 +257,10 @@ class LawSettings:
     All of them are off by default and on in a configuration file that does not name them: the
     settings of an old recording lack them, and its plans were computed without them.
 
-    ``blame_per_victim``: a cut and an eviction for a service fall on the
-    workloads that this service waits for. ``cut_by_signal``: the cut that the cache channel demands
-    is shared by memory traffic, not by waits for a CPU. ``fast_release``: a squeeze that no longer
-    shows an effect is released within seconds. ``fast_rise``: a squeeze that brings nothing yet
-    rises ever faster. ``verify_squeeze``: one to the stop that brought nothing is let go.
+    ``cut_by_signal``: the cut that the cache channel demands is shared by memory traffic, not by
+    waits for a CPU. ``fast_release``: a squeeze that no longer shows an effect is released within
+    seconds. ``fast_rise``: a squeeze that brings nothing yet rises ever faster.
+    ``verify_squeeze``: one to the stop that brought nothing is let go.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
     ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
@@ -272,7 +271,6 @@ class LawSettings:
     the cache channel rests on the traffic under the squeeze.
     """
 
-    blame_per_victim: bool = False
     cut_by_signal: bool = False
     fast_release: bool = False
     fast_rise: bool = False

@@ -19,6 +19,7 @@ __all__ = ("REMOVED", "WHOLE_LAW", "LawModel", "build_law", "find_removed", "par
 # accepted for one release.
 REMOVED: Mapping[str, str] = {
     "throttled_share": "always on",
+    "blame_per_victim": "always on",
     "fast_squeeze": "always on",
     "low_floors": "always on",
     "common_quota": "always on",
@@ -60,8 +61,6 @@ class LawModel(Strict):
             found["properties"][name] = {"deprecated": True, "description": text}
         return found
 
-    blame_per_victim: bool = True
-    """Whether a cut or eviction falls on the workloads that the suffering service waits for."""
     cut_by_signal: bool = True
     """Whether memory traffic, not waits for a CPU, shares out the cut of the cache channel."""
     fast_release: bool = True

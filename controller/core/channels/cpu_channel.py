@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence, Set
 from controller.core.channels.ladder import limits_of
 from controller.core.channels.rungs.allocator import ProportionalAllocator
 from controller.core.harm.cut import Claim, relative_harm
-from controller.core.indicators.blame import BlameTracker
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import WindowReading
 from controller.core.loop.channel_loops import ChannelLoops, Specs
@@ -125,10 +124,8 @@ class CpuChannel:
             cpus, known = tracker.cpu_use, {**tracker.active, **self.rung.wants}
             return {each: cpus[each] for each in known if each in present and each in cpus}
 
-        def find_weights(wants: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
-            if by_harm:
-                return self._harm(claims, tracker, wants)
-            return tracker.blame.culprits
+        def find_harm(wants: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
+            return self._harm(claims, tracker, wants)
 
         def find_growth() -> float:
             # So that a new workload does not wait a second for its quota. Nobody is limited below
@@ -140,19 +137,16 @@ class CpuChannel:
                 if each in present and each not in rung.grants and each not in blocked
             )
 
-        law = self._settings.law
-        by_harm = law.blame_per_victim or law.cut_by_signal
         self.rung.innocent = self.loops.is_ruled_out and other <= 0
         self.rung.steady = other > self._limiter.applied
         return self.rung.update(
             demand,
             find_use,
             len(present),
-            find_weights,
+            find_harm,
             blocked,
             floor,
             now_ns,
-            by_harm,
             parents,
             harmless if self._limiter.applied <= 0 else frozenset(),
             find_growth,
@@ -164,12 +158,6 @@ class CpuChannel:
         self.rung.set_floor(floor, len(workload_index.best_effort))
         return self.rung.floor_each
 
-    def blame_for(self, service: str, blame: BlameTracker) -> Mapping[CgroupId, float]:
-        """Return the wait that each best-effort workload is charged with for *service*, in CPUs."""
-        if self._settings.law.blame_per_victim:
-            return blame.blame_for(service)
-        return blame.culprits
-
     def _harm(
         self,
         others: Sequence[Claim],
@@ -177,10 +165,10 @@ class CpuChannel:
         wants: Mapping[CgroupId, float],
     ) -> Mapping[CgroupId, float]:
         """Return the harm of each workload per CPU, on the channels that demand a squeeze."""
-        law, demand, blame = self._settings.law, self._limiter.applied, tracker.blame
-        if not law.cut_by_signal:
+        demand, blame = self._limiter.applied, tracker.blame
+        if not self._settings.law.cut_by_signal:
             demand, others = 1.0, ()
-        charges = self.loops.charges if law.blame_per_victim else {}
+        charges = self.loops.charges
         charged = sum(charges.values())
         claims = [
             Claim(demand * charge / charged, blame.blame_for(service), blame.use)

@@ -57,14 +57,14 @@ def eviction_cases(
     return cases
 
 
-def eviction_candidates(case: Case, cpu: CpuChannel, context: TickContext) -> list[Candidate]:
+def eviction_candidates(case: Case, context: TickContext) -> list[Candidate]:
     """Return the workloads that may be evicted for *case*, each with its blame.
 
     A pod whose containers are workloads is one candidate.
     """
     # The blame is divided among all best-effort workloads, also those that may not be evicted.
     best_effort = context.workload_index.best_effort
-    blame = _blame(case.channel, case.service, cpu, context)
+    blame = _blame(case.channel, case.service, context)
     share = (case.be_share or 0.0) / (sum(blame.values()) or 1.0)
     candidates: dict[CgroupId, Candidate] = {}
     for cgroup, workload in best_effort.items():
@@ -83,16 +83,14 @@ def eviction_candidates(case: Case, cpu: CpuChannel, context: TickContext) -> li
     return list(candidates.values())
 
 
-def causes(
-    channels: Iterable[ChannelLoops], cpu: CpuChannel, context: TickContext
-) -> tuple[Cause, ...]:
+def causes(channels: Iterable[ChannelLoops], context: TickContext) -> tuple[Cause, ...]:
     """Return what hurts the services for which a channel squeezes, and those that suffer most."""
     found = []
     for loops in channels:
         demand = loops.demand
         for service in _hurt(loops):
             be_share = _share(loops, service, context)
-            blame = _blame(demand.channel, service, cpu, context)
+            blame = _blame(demand.channel, service, context)
             part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
             largest = nlargest(_NAMED, blame, key=blame.__getitem__)
             culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each])
@@ -134,13 +132,11 @@ def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> f
     return share if share is None or present is None else min(share, present)
 
 
-def _blame(
-    channel: Channel, service: str, cpu: CpuChannel, context: TickContext
-) -> Mapping[CgroupId, float]:
+def _blame(channel: Channel, service: str, context: TickContext) -> Mapping[CgroupId, float]:
     """Return the contributions of best-effort workloads, in the unit of ``Eviction.blame``."""
     best_effort = context.workload_index.best_effort
     if channel is Channel.CPU:
-        culprits = cpu.blame_for(service, context.tracker.blame)
+        culprits = context.tracker.blame.blame_for(service)
         return {cgroup: wait for cgroup, wait in culprits.items() if cgroup in best_effort}
     if channel is Channel.CACHE and context.harm is not None:
         certain = context.harm.certain(service)

@@ -10,7 +10,7 @@ workloads hurts or all of them do. If the demand moved the CPUs of all workloads
 steps before a culprit reaches its floor would be small steps of a large total, and the gain many
 times higher. ``share_unused`` gives harmless workloads the CPUs that the others leave.
 
-``allocate`` divides a total by blame, without these parts of the law.
+``allocate`` divides a resource for which the harm of single workloads is not known: memory, disks.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Set
@@ -27,7 +27,6 @@ __all__ = (
     "divide_harm",
     "relative_harm",
     "share_unused",
-    "water_fill",
 )
 
 Key = TypeVar("Key")
@@ -116,43 +115,10 @@ def divide_harm(
     }
 
 
-def water_fill(
-    cut: float, weights: Mapping[Key, float], room: Mapping[Key, float]
-) -> dict[Key, float]:
-    """Divide *cut* in proportion to *weights*, at most its *room* to each key.
-
-    What exceeds the room of one key is divided among the others in proportion. A key of weight zero
-    gets nothing before the room of all weighted keys is used up; the rest is then divided in
-    proportion to the room.
-    """
-    cuts = dict.fromkeys(room, 0.0)
-    remaining = min(cut, sum(room.values()))
-    for shares in (weights, room):
-        # In the order of room per weight: each step uses up the room of one key, or ends the cut.
-        order = sorted(
-            (key for key in room if shares.get(key, 0.0) > 0 and room[key] > cuts[key]),
-            key=lambda key: (room[key] - cuts[key]) / shares[key],
-        )
-        weight_left = sum(shares[key] for key in order)
-        for key in order:
-            if remaining <= 0:
-                break
-            part = min(room[key] - cuts[key], remaining * shares[key] / weight_left)
-            cuts[key] += part
-            remaining -= part
-            weight_left -= shares[key]
-            if weight_left <= 0:
-                break
-    return cuts
-
-
 def allocate(
-    total: float,
-    wants: Mapping[Key, float],
-    least: Mapping[Key, float],
-    blame: Mapping[Key, float],
+    total: float, wants: Mapping[Key, float], least: Mapping[Key, float]
 ) -> dict[Key, float]:
-    """Divide *total* among the keys of *wants*, the cut in proportion to *blame*.
+    """Divide *total* among the keys of *wants*; each is cut by the same part of what it may lose.
 
     No key gets less than its *least*. A total above the sum of the wants is divided in proportion
     to them.
@@ -163,8 +129,17 @@ def allocate(
     if total >= wanted:
         return {key: want * total / wanted for key, want in wants.items()}
     room = {key: max(0.0, want - least[key]) for key, want in wants.items()}
-    cuts = water_fill(wanted - total, blame, room)
-    return {key: want - cuts[key] for key, want in wants.items()}
+    left = sum(room.values())
+    cut = min(wanted - total, left)
+    amounts = dict(wants)
+    for key, each in room.items():
+        if each > 0 and min(cut, left) > 0:
+            # Of what is left, so that rounding is as in recorded plans.
+            part = min(each, cut * each / left)
+            amounts[key] -= part
+            cut -= part
+            left -= each
+    return amounts
 
 
 def share_unused(

@@ -21,7 +21,6 @@ _MIB = 1 << 20
 # Lowering memory.high below the use reclaims in the writer's own time (mm/memcontrol.c,
 # memory_high_write), and the writer is the control thread.
 _MEMORY_STEP = 64 * _MIB
-_NO_WEIGHTS: Mapping[CgroupId, float] = {}
 
 
 class AllocatedRung(ABC):
@@ -66,7 +65,7 @@ class AllocatedRung(ABC):
             part,
             lambda: self._used(context),
             len(context.workload_index.best_effort),
-            lambda wants: _NO_WEIGHTS,
+            None,
             self._blocked,
             floor,
             context.now_ns,

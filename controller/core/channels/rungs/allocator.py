@@ -7,7 +7,7 @@ floors (demand 1): equal steps of demand are equal factors of the total. A servi
 about proportional to the quota, and its deviation is logarithmic, so the loop sees the same gain
 everywhere. With a linear total the gain at the floor would be thirty times that at the ceiling.
 
-The total is divided by blame: the workload that caused most of the wait loses most.
+The total is divided by harm where it is known: the workload that does most loses most.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -128,11 +128,10 @@ class ProportionalAllocator:
         demand: float,
         find_use: Callable[[], Mapping[CgroupId, float]],
         users: int,
-        find_weights: Callable[[Mapping[CgroupId, float]], Mapping[CgroupId, float]],
+        find_harm: Callable[[Mapping[CgroupId, float]], Mapping[CgroupId, float]] | None,
         blocked: frozenset[CgroupId],
         floor_each: float,
         now_ns: int,
-        by_harm: bool = False,
         parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS,
         harmless: Set[CgroupId] = frozenset(),
         find_growth: Callable[[], float] = lambda: 0.0,
@@ -141,13 +140,13 @@ class ProportionalAllocator:
 
         *find_use* returns the use by workload. It is called only when the use is needed, because it
         may have to read the use of every workload. Its result names those of the *users* workloads
-        that use anything, or that ``wants`` names. *find_weights* returns, for the wants, the
-        weights by which the cut is shared, or with *by_harm* the harm of each: then ``divide_harm``
-        divides. The *blocked* workloads cannot be limited (the kernel refuses, or another program
-        holds the knob): they keep what they use, and the others are cut for them. *parents* maps
-        workloads to the cgroup above them that can be limited too. *harmless* workloads are not
-        limited as long as they would hardly be cut. *find_growth* returns by how much workloads
-        without a grant use more than they want, for example new ones.
+        that use anything, or that ``wants`` names. *find_harm* returns, for the wants, the harm
+        of each per unit; ``None``: it is not known, and all are cut alike. The *blocked* workloads
+        cannot be limited (the kernel refuses, or another program holds the knob): they keep what
+        they use, and the others are cut for them. *parents* maps workloads to the cgroup above them
+        that can be limited too. *harmless* workloads are not limited as long as they would hardly
+        be cut. *find_growth* returns by how much workloads without a grant use more than they want,
+        for example new ones.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
@@ -156,7 +155,7 @@ class ProportionalAllocator:
         if not was_engaged:
             self.ceiling.lower_to(sum(find_use().values()))
         total = total_for(demand, self.floor, self.ceiling.amount) if was_engaged else None
-        if not by_harm:
+        if find_harm is None:
             self.total = total
         age_ns = now_ns - self._allocated_ns
         if (
@@ -168,9 +167,8 @@ class ProportionalAllocator:
             use = find_use()
             self.set_floor(floor_each, users)
             self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)
-            divided, lowered = self._divide(
-                demand, find_weights(self.wants), blocked, by_harm, parents, harmless
-            )
+            harm = None if find_harm is None else find_harm(self.wants)
+            divided, lowered = self._divide(demand, harm, blocked, parents, harmless)
             before = self.grants, self.common
             self._grant(divided, parents if lowered else _NO_PARENTS, harmless, now_ns)
             if was_engaged and (demand <= 0 or self.innocent):
@@ -219,9 +217,8 @@ class ProportionalAllocator:
     def _divide(
         self,
         demand: float,
-        weights: Mapping[CgroupId, float],
+        harm: Mapping[CgroupId, float] | None,
         blocked: frozenset[CgroupId],
-        by_harm: bool,
         parents: Mapping[CgroupId, CgroupId],
         harmless: Set[CgroupId],
     ) -> tuple[dict[CgroupId, float], bool]:
@@ -237,9 +234,9 @@ class ProportionalAllocator:
         self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
         ceiling = self.ceiling.amount
         self.total = self._allocated = total_for(demand, self.floor, ceiling)
-        if not by_harm:
-            return allocate(self.total, wants, least, weights), lowered != floors
-        divided = divide_harm(demand, ceiling, wants, least, weights)
+        if harm is None:
+            return allocate(self.total, wants, least), lowered != floors
+        divided = divide_harm(demand, ceiling, wants, least, harm)
         if harmless:
             divided = share_unused(divided, ceiling, wants, harmless)
         self.total = sum(divided.values())

@@ -14,7 +14,6 @@ from controller.core.harm.cut import (
     divide_harm,
     relative_harm,
     share_unused,
-    water_fill,
 )
 from controller.core.model import CgroupId
 
@@ -70,16 +69,15 @@ def test_what_a_culprit_leaves_goes_to_the_harmless_up_to_their_wants() -> None:
     assert share_unused(amounts, 8.0, wants, frozenset({HOG})) == amounts
 
 
-def test_water_fill_shares_by_weight_within_the_room() -> None:
-    paid = water_fill(1.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
-    assert paid == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.0})
-    paid = water_fill(4.0, {"a": 3.0, "b": 1.0}, {"a": 0.5, "b": 2.0, "c": 2.0})
-    assert paid == pytest.approx({"a": 0.5, "b": 2.0, "c": 1.5})
-    assert sum(water_fill(9.0, {}, {"a": 0.5, "b": 2.0}).values()) == pytest.approx(2.5)
+def test_a_total_below_the_wants_is_cut_by_the_same_part_above_the_least() -> None:
+    wants, least = {"a": 2.5, "b": 0.5, "c": 0.25}, {"a": 0.5, "b": 0.25, "c": 0.25}
+    assert allocate(2.125, wants, least) == pytest.approx({"a": 1.5, "b": 0.375, "c": 0.25})
+    assert allocate(0.1, wants, least) == pytest.approx(least)
+    assert allocate(0.1, {}, {}) == {}
 
 
 def test_a_total_above_the_wants_is_spread_in_proportion() -> None:
-    shares = allocate(2.0, {"a": 0.75, "b": 0.25}, {"a": 0.05, "b": 0.05}, {"a": 1.0})
+    shares = allocate(2.0, {"a": 0.75, "b": 0.25}, {"a": 0.05, "b": 0.05})
     assert shares == pytest.approx({"a": 1.5, "b": 0.5})
 
 
