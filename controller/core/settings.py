@@ -252,7 +252,7 @@ class MicroProbeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawSettings:
-    """Switches of the parts of the control law, which docs/CONTROL.md describes one by one.
+    """Switches of parts of the control law, to measure what each of them brings.
 
     All of them are off by default and on in a configuration file that does not name them: the
     settings of an old recording lack them, and its plans were computed without them.
@@ -260,15 +260,14 @@ class LawSettings:
     ``cut_by_signal``: the cut that the cache channel demands is shared by memory traffic, not by
     waits for a CPU. ``fast_release``: a squeeze that no longer shows an effect is released within
     seconds. ``fast_rise``: a squeeze that brings nothing yet rises ever faster.
-    ``verify_squeeze``: one to the stop that brought nothing is let go.
+    ``verify_squeeze``: one to the stop that brought nothing is let go on trial, and one that helps
+    but does not bring the service to its sweet point.
     ``find_harm``: the harm of a workload to a service is estimated from what they do, with
     ``micro_probes``, as evidence and to share the cut of the cache channel.
     ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
     the service's figure. ``spare_harmless``: of the workloads below a quota those that do no harm
     get the CPUs that the others leave. ``rungs_by_work``: cache ways and memory bandwidth are let
-    go where a quota alone leaves more work. ``verify_unmet``: a squeeze to the stop that helps, but
-    does not bring the service to its sweet point, is let go on trial as well; and an eviction on
-    the cache channel rests on the traffic under the squeeze.
+    go where a quota alone leaves more work.
     """
 
     cut_by_signal: bool = False
@@ -279,7 +278,6 @@ class LawSettings:
     margin_by_scatter: bool = False
     spare_harmless: bool = False
     rungs_by_work: bool = False
-    verify_unmet: bool = False
     micro_probes: MicroProbeLimits = field(default_factory=MicroProbeLimits)
 
 

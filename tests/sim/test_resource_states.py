@@ -21,7 +21,7 @@ from controller.core.model import (
     TargetKind,
 )
 from controller.core.planner import Planner
-from controller.core.settings import CoreMode, CoreSettings, SafeState
+from controller.core.settings import CoreMode, CoreSettings, LawSettings, SafeState
 from controller.core.tuning import DEFAULT_LIMITS
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 from tests.support.loops.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
@@ -138,10 +138,12 @@ def test_a_channel_that_the_profile_switches_off_is_left_alone() -> None:
     assert not any(plan.loops for plan in plans)
 
 
-def evicting(wants: tuple[float, float] = (40e9, 20e9)) -> ClosedLoop[CacheNode]:
+def evicting(
+    wants: tuple[float, ...] = (40e9, 20e9), law: LawSettings = IN_ORDER
+) -> ClosedLoop[CacheNode]:
     """Return a loop in which best-effort work hurts a service even at its floors, of half a CPU."""
     node = CacheNode(1, wants=wants)
-    settings = resource_settings(node)
+    settings = resource_settings(node, law=law)
     limits = replace(DEFAULT_LIMITS[Knob.CPU_QUOTA], floor=0.5)
     profile = replace(
         settings.profiles["default"], evict_enabled=True, limits={Knob.CPU_QUOTA: limits}
@@ -187,11 +189,9 @@ def test_beside_a_culprit_that_is_not_evictable_only_another_culprit_is_evicted(
 
 
 def test_the_containers_of_a_pod_are_evicted_together() -> None:
-    node = CacheNode(1, wants=(6e9, 5e9, 5e9))
-    node.scale = 1.5
-    settings = resource_settings(node, law=replace(IN_ORDER, verify_unmet=False))
-    profile = replace(settings.profiles["default"], evict_enabled=True)
-    loop = ClosedLoop(node, replace(settings, profiles={"default": profile}))
+    # A squeeze that is let go on trial is not at the stop for as long as an eviction needs.
+    loop = evicting((40e9, 30e9, 30e9), replace(IN_ORDER, verify_squeeze=False))
+    node: CacheNode = loop.node
     pod = Target(TargetKind.CGROUP, "v2", 99, "/pod")
     members = {"batch-1", "batch-2"}
     divided = [
@@ -203,7 +203,7 @@ def test_the_containers_of_a_pod_are_evicted_together() -> None:
         assert loop.tick < 150 * TICKS_PER_S
     # Together they have more than the other one, and the pod is not tried twice.
     assert (eviction.cgroup, eviction.name) == (CgroupId("v2", 99), "shop/pod")
-    node.wants = [6e9, 0.0, 0.0]
+    node.wants = [40e9, 0.0, 0.0]
     loop.planner.set_workloads([each for each in divided if each.container_of is None])
     assert any("its eviction" in each.text for plan in loop.run(35) for each in plan.verdicts)
 

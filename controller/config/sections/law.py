@@ -26,6 +26,7 @@ REMOVED: Mapping[str, str] = {
     "rise_on_evidence": "always on",
     "explained_part": "always on",
     "host_stalls": "always on",
+    "verify_unmet": "part of verify_squeeze",
     "steady_grants": "always on",
 }
 
@@ -68,7 +69,7 @@ class LawModel(Strict):
     fast_rise: bool = True
     """Whether a squeeze that brings nothing yet rises ever faster."""
     verify_squeeze: bool = True
-    """Whether a full squeeze that brought nothing is let go on trial."""
+    """Whether a full squeeze that brings nothing or misses the sweet point is let go on trial."""
     find_harm: bool = True
     """Whether each workload's harm is estimated from what it does, with micro-probes."""
     margin_by_scatter: bool = True
@@ -79,8 +80,6 @@ class LawModel(Strict):
     rungs_by_work: bool = True
     """Whether a quota alone is tried where it may leave more work than cache and bandwidth
     limits."""
-    verify_unmet: bool = True
-    """Whether a full squeeze that helps but misses the sweet point is let go on trial."""
     micro_probes: MicroProbesModel = raw_default({})
     """Bounds of the short cuts that show which workload does harm."""
 

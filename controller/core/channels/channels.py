@@ -171,7 +171,6 @@ class Channels:
             knobs=knobs,
             usage=self._usage,
             harm=self._harm if settings.law.find_harm else None,
-            evict_by_present=settings.law.verify_unmet,
         )
         if context.harm is not None:
             loops = self.loops[Channel.CACHE]

@@ -34,7 +34,6 @@ class TickContext(NamedTuple):
 
     ``dt_s`` is the time since the last tick, at most two control periods. ``resync``: the workloads
     changed, or a knob changed by another program, so earlier writes cannot be relied on.
-    ``evict_by_present``: evictions on the cache channel rest on the use under the squeeze.
     """
 
     now_ns: int
@@ -46,7 +45,6 @@ class TickContext(NamedTuple):
     knobs: KnobState
     usage: ResourceUsage
     harm: HarmFinder | None = None
-    evict_by_present: bool = False
 
 
 class Rung(Protocol):

@@ -123,7 +123,7 @@ def _hurt(loops: ChannelLoops) -> list[str]:
 
 def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
     """Return the share that an eviction rests on; it ends the use under the squeeze."""
-    if loops.demand.channel is not Channel.CACHE or not context.evict_by_present:
+    if loops.demand.channel is not Channel.CACHE:
         return _share(loops, service, context)
     if context.harm is not None and context.harm.certain(service):
         return _share_of_harm(context.harm, loops, service, context.tracker.cpu_use)

@@ -118,8 +118,8 @@ class ServiceLoops:
 
     def reconfigure(self, stale_ticks: int, law: LawSettings) -> None:
         """Take the number of ticks without data in which a loop holds, and the parts of the law."""
-        before, self._law = self._law, law
-        if not law.verify_squeeze or law.verify_unmet != before.verify_unmet:
+        self._law = law
+        if not law.verify_squeeze:
             self._end_trial()
         for loop in self._loops:
             loop.guard.ticks = stale_ticks
@@ -294,7 +294,7 @@ class ServiceLoops:
 
     def _new_trial(self) -> SqueezeTrial:
         # On the cpu channel blame shows what best-effort causes, and a loop asks for no more.
-        return SqueezeTrial(self._law.verify_unmet and self._channel is not Channel.CPU)
+        return SqueezeTrial(unmet=self._channel is not Channel.CPU)
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
         """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
