@@ -16,11 +16,11 @@ from tests.kube.client import Json
 from tests.kube.hogs import (
     HOG,
     LAW,
-    PROFILE,
     besteffort,
     hogs,
     is_idle,
     is_squeezed,
+    profile,
     wait_for_squeeze,
     without_levels,
 )
@@ -76,7 +76,7 @@ def test_an_operator_watches_pauses_and_asks(release: Release, busy: str) -> Non
     wait_for_squeeze(release, busy)
     explain = f"{inside} explain {busy}/one"
     text = node.wait("the history", lambda: has_paused(operate(node, explain)))
-    assert f"because of {busy}/web@default on cpu" in text
+    assert f"because of {busy}/web@default on cache" in text
     assert "An agent ran for" in operate(node, f"{inside} advise")
 
 
@@ -119,7 +119,7 @@ def test_an_eviction_ends_with_kubelet_and_a_new_pod_waits(node: RealNode, busy:
     release = Release(
         node,
         {
-            "profiles": {"default": {**PROFILE, **evict}},
+            "profiles": {"default": {**profile("cpu"), **evict}},
             "config": {"kubernetes": {"eviction": eviction}, "law": LAW},
         },
     )
