@@ -74,6 +74,6 @@ def test_the_dashboard_and_the_docs_use_the_words() -> None:
         for each in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md")
     }
     assert {name: count for name, count in found.items() if count} == {
-        "ARCHITECTURE.md": 1,
+        "CONTROL.md": 1,
         "OPERATIONS.md": 1,
     }
