@@ -118,7 +118,7 @@ def check_squeezes(told: Told, job: Workload) -> int:
     judged, last = 0, None
     for second in told.moments:
         limited = {tick.record.of(job.cgroup) is not None for tick in second.ticks}
-        if len(limited | ({last} - {None})) == 1:
+        if second.ticks and len(limited | ({last} - {None})) == 1:
             judged += 1
             covered = any(began <= second.ms < ended for began, ended in spans)
             assert limited == {covered}, (job.name, second.wall_ns)
