@@ -64,8 +64,6 @@ _INHIBITED = {
     ChannelState.NOT_BE: "not caused by best-effort",
     ChannelState.PAUSED: "the service is paused",
 }
-# The states of a service that suffers from something else.
-_RULED_OUT = (ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE)
 
 
 class DecisionLog:
@@ -147,7 +145,7 @@ class DecisionLog:
             text += f", best-effort caused {caused:.0%} of its wait"
             text += _other_culprit(demand, causes)
         text += f"; {self._would}{_with_reason(channel.loops, _quota(before, in_force))}"
-        text += _earlier(demand.state, before, in_force)
+        text += _earlier(channel.loops, before, in_force)
         if total is not None:
             culprits = context.tracker.blame.blame_for(demand.service or "")
             text += _largest_cut(in_force, culprits)
@@ -344,10 +342,10 @@ def _is_as_before(before: float | None, total: float) -> bool:
     return before is not None and format_cpus(before) == format_cpus(total)
 
 
-def _earlier(state: ChannelState, before: float | None, in_force: InForce) -> str:
-    """Return that a quota fell before *state*, in which nothing is taken, and is told only now."""
+def _earlier(loops: ChannelLoops, before: float | None, in_force: InForce) -> str:
+    """Return that a quota fell before a state in which nothing is taken, and is told only now."""
     total = in_force.cpus
-    if state not in _RULED_OUT or total is None or _is_as_before(before, total):
+    if not loops.is_ruled_out or total is None or _is_as_before(before, total):
         return ""
     channels = {each.channel for each in in_force.knobs if each.knob is Knob.CPU_QUOTA}
     fell = before is None or total < before

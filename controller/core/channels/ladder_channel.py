@@ -6,10 +6,9 @@ The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 """
 
 from dataclasses import replace
-import math
 
 from controller.core.channels.ladder import Ladder, Rung, TickContext
-from controller.core.channels.rung_trial import TRIED_PER_S, Front, RungTrial, count
+from controller.core.channels.rung_trial import Front, RungTrial, count
 from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
 from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
@@ -213,7 +212,7 @@ class LadderChannel:
                 # known of what the quota does, so it is released more slowly.
                 fine = limits.release_spacing_ns < NS_PER_SEC
                 if self._law.fast_release and fine:
-                    pace = ladder.usable_count, TRIED_PER_S if self._trial.active else math.inf
+                    pace = ladder.usable_count, self._trial.fastest_per_s
                     limiter.limit_paced(choice.wanted, self.loops, limits, *moment, *pace)
                 else:
                     limiter.limit(choice.wanted, limits, *moment)
@@ -243,7 +242,7 @@ class LadderChannel:
         ladder.spared = trial.spared
         if trial.active and not trial.sufficed and context.harm is not None:
             # It was learned while the other rungs held the culprits down.
-            context.harm.doubt()
+            context.harm.forget_certainty()
         ladder.update(context)
         if trial.demand is not None:
             self.loops.shift(trial.demand - applied)

@@ -18,12 +18,13 @@ when its memory is throttled.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
+import math
 from typing import NamedTuple
 
 from controller.core.loop.pid import LowPass
 from controller.core.model import CgroupId, Knob, WorkloadSample
 
-__all__ = ("TRIED_PER_S", "Counts", "Front", "RungTrial", "count")
+__all__ = ("Counts", "Front", "RungTrial", "count")
 
 # Work and deviation are averaged over windows of this length, before and during a trial.
 _WINDOW_S = 10.0
@@ -40,7 +41,7 @@ _SETTLED_S, _LATEST_S = 30.0, 90.0
 # The part of the quota's range with which a trial begins.
 _FIRST_PART = 0.4
 # The quota is released no faster than this without the loops.
-TRIED_PER_S = 0.02
+_TRIED_PER_S = 0.02
 # A deviation above this, or a quota at its stop, for so long, shows that a quota is not enough.
 _BAD, _BAD_S = 0.4, 0.4
 _STOP, _STOPPED_S = 0.97, 8.0
@@ -198,6 +199,11 @@ class RungTrial:
     def active(self) -> bool:
         """Whether it is being tried how a quota alone does."""
         return self._state is _State.TRIED
+
+    @property
+    def fastest_per_s(self) -> float:
+        """The most demand that may be released per second without the loops."""
+        return _TRIED_PER_S if self.active else math.inf
 
     def _enter(self, state: _State) -> None:
         self._state = state

@@ -63,10 +63,10 @@ class HarmFinder:
             if found is not None:
                 model.update(*found, use, dt_ns / NS_PER_SEC)
 
-    def doubt(self) -> None:
+    def forget_certainty(self) -> None:
         """Take all harm for unknown, around what is known: other knobs limit the workloads now."""
         for model in self._models.values():
-            model.doubt()
+            model.forget_certainty()
 
     def certain(self, service: str) -> Mapping[CgroupId, float]:
         """Return the slowdown of *service* (logarithm) that is certainly each workload's.

@@ -92,7 +92,7 @@ class HarmModel:
         row = [1.0, load - self._load, max(0.0, sum(use.values()) - sum(own)), *own]
         self._observe(slowdown, row)
 
-    def doubt(self) -> None:
+    def forget_certainty(self) -> None:
         """Forget how sure the coefficients are: the workloads or the service changed."""
         self._surprises = 0
         self._cov[0][0] += _BASE_SD**2
@@ -228,7 +228,7 @@ class HarmModel:
         if error * error > _SURPRISE**2 * variance:
             self._surprises += 1
             if self._surprises > 1:
-                self.doubt()
+                self.forget_certainty()
             return
         self._surprises = 0
         self._noise += (
