@@ -3,8 +3,8 @@
 """Follows changes of configuration and workloads: scans in a tick, reloads on SIGHUP.
 
 A scan (``ConfigFollower.poll``, called in every tick) lists the workloads by the rules in force
-and takes over changed profiles of the cluster. It is due a second after the last one if cgroups
-were made or removed, and after 30 s in any case.
+and takes over changed profiles of the cluster. It is due if cgroups were made or removed, as far as
+the budget of scans allows (``ScanBudget``), and after 30 s in any case.
 
 A reload (``ConfigFollower.reload``, called between two ticks) has two phases. The first one makes
 everything that the new configuration needs and changes nothing:
@@ -31,14 +31,19 @@ from controller.agent.node import Node
 from controller.config.load import Config, ConfigError
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import online_cpus
+from controller.kube.client.rate_limit import TokenBucket
 
-__all__ = ("Change", "ConfigFollower")
+__all__ = ("Change", "ConfigFollower", "ScanBudget")
 
 _log = logging.getLogger(__name__)
 
+# A pod's cgroup and those of its containers are made within half a second, and each of them needs a
+# scan. So that many scans run one in each tick after a quiet time.
+_SCANS_AT_ONCE = 3
+# In the long run there is one scan in each interval of a second. Where a thousand workloads change
+# all the time, a scan takes long. The interval grows so that scans use no more than this part of a
+# CPU; applying the changes takes about as much again.
 _MIN_SCAN_NS = 1 * NS_PER_SEC
-# Where a thousand workloads change all the time, a scan takes long. The interval grows so that
-# scans use no more than this part of a CPU; applying the changes takes about as much again.
 _MAX_SCAN_CPUS = 0.0025
 _MAX_SCAN_NS = 2 * NS_PER_SEC
 # Scan at this interval even if no cgroup was made or removed: foreign processes may have been
@@ -68,6 +73,25 @@ class Change(Enum):
     SETTINGS = auto()
 
 
+class ScanBudget:
+    """When scans may run: *at_once* after a quiet time, in the end one a second.
+
+    An expensive scan counts as up to two.
+    """
+
+    def __init__(self, at_once: int, now_ns: int) -> None:
+        self._bucket = TokenBucket(at_once, NS_PER_SEC / _MIN_SCAN_NS, now_ns / NS_PER_SEC)
+
+    def allows(self, now_ns: int) -> bool:
+        """Return whether a scan may run at *now_ns*."""
+        return self._bucket.allows(now_ns / NS_PER_SEC)
+
+    def spend(self, cpu_ns: int) -> None:
+        """Take a scan that used *cpu_ns* of CPU time."""
+        interval_ns = min(_MAX_SCAN_NS, max(_MIN_SCAN_NS, cpu_ns / _MAX_SCAN_CPUS))
+        self._bucket.spend(interval_ns / _MIN_SCAN_NS)
+
+
 class ConfigFollower:
     """Applies changes of the configuration file, of cluster profiles and of workloads to a node.
 
@@ -82,7 +106,8 @@ class ConfigFollower:
         self._node = node
         self._file_profiles = loaded.settings.profiles
         self._new_profiles = False
-        self._next_scan_ns = self._next_forced_scan_ns = 0
+        self._budget = ScanBudget(_SCANS_AT_ONCE, time.monotonic_ns())
+        self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
         node.reconfigure(self.config, node.workloads)
         self.problem = source.problem
@@ -101,13 +126,12 @@ class ConfigFollower:
         try:
             return self._scan(now_ns)
         finally:
-            pause_ns = round((time.thread_time_ns() - began_ns) / _MAX_SCAN_CPUS)
-            self._next_scan_ns = now_ns + min(_MAX_SCAN_NS, max(_MIN_SCAN_NS, pause_ns))
+            self._budget.spend(time.thread_time_ns() - began_ns)
 
     def _is_due(self, now_ns: int) -> bool:
         if now_ns >= self._next_forced_scan_ns:
             return True
-        return now_ns >= self._next_scan_ns and self._node.has_changed()
+        return self._budget.allows(now_ns) and self._node.has_changed()
 
     def _scan(self, now_ns: int) -> Change:
         if self._node.cluster is not None and self._node.cluster.poll_profiles():

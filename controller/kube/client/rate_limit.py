@@ -71,13 +71,21 @@ class TokenBucket:
 
     def take(self, now_s: float, reserve: float = 0.0) -> bool:
         """Take one token; return False, and take none, if fewer than 1 + *reserve* are left."""
+        if not self.allows(now_s, reserve):
+            return False
+        self.spend(1)
+        return True
+
+    def allows(self, now_s: float, reserve: float = 0.0) -> bool:
+        """Return whether 1 + *reserve* tokens are there."""
         refilled = (now_s - self._filled_s) * self._per_second
         self._tokens = min(self._burst, self._tokens + refilled)
         self._filled_s = now_s
-        if self._tokens < 1 + reserve:
-            return False
-        self._tokens -= 1
-        return True
+        return self._tokens >= 1 + reserve
+
+    def spend(self, tokens: float) -> None:
+        """Take *tokens*, also more than are there."""
+        self._tokens -= tokens
 
 
 class RateLimitedLogger:
