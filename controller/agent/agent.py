@@ -30,7 +30,8 @@ than that is counted as an overrun, and the schedule starts again at its end; mi
 made up for.
 
 Signals are blocked and handled between two ticks, so a tick is never interrupted: SIGTERM and
-SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``).
+SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``). A
+container that is about to run causes a tick of its own (see ``arrivals``).
 """
 
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ import signal
 import sys
 import time
 
+from controller.agent.arrivals import ARRIVAL, listen
 from controller.agent.config_source import ConfigSource
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
@@ -74,7 +76,7 @@ __all__ = ("Agent", "Options")
 
 _log = logging.getLogger(__name__)
 
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, ARRIVAL}
 _REFRESH_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 _HEALTHY_TICKS = 5
@@ -151,6 +153,7 @@ class Agent:
         self._sources = Sources(self._node.warn_of_source)
         self._problems = SourceProblems(self._node.sampler)
         self._weight = OwnWeight()
+        self._doorbell = None if options.once else listen(loaded.nri)
         source.keep()
 
     @property
@@ -210,6 +213,11 @@ class Agent:
             # Python returns an empty result where SIGCONT broke the call off and its time was over.
             if taken is None or taken.si_signo not in _SIGNALS:
                 return False
+            if taken.si_signo == ARRIVAL:
+                # A tick of its own, unless one began since: the others stay where they are.
+                if self._doorbell is not None and self._doorbell.waits:
+                    self._try_tick()
+                continue
             if taken.si_signo != signal.SIGHUP:
                 _log.info("%s: restoring every knob", signal.Signals(taken.si_signo).name)
                 return True
@@ -226,6 +234,8 @@ class Agent:
             _log.exception("tick abandoned: restoring every knob and starting with a new planner")
             self._restore_all()
         finally:
+            if self._doorbell is not None:
+                self._doorbell.end()
             self._published.between_ticks.set()
 
     def _restore_all(self) -> None:
@@ -256,7 +266,8 @@ class Agent:
             # After a kill of this process, nobody could restore a knob that has no record.
             _log.error("a held knob has no record: restoring every knob")
             self._restore_all()
-        self._apply_change(self._follower.poll(started_ns))
+        arrival = self._doorbell is not None and self._doorbell.begin()
+        self._apply_change(self._follower.poll(started_ns, arrival))
         self._start_log.poll(self._node.workloads, pods_known=self._node.pods_known)
         if started_ns >= self._next_refresh_ns:
             self._apply_change(self._follower.refresh_cpus())
@@ -267,6 +278,8 @@ class Agent:
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
+        if self._doorbell is not None:
+            self._doorbell.end()
         in_force = self._planner.settle(self._outcomes)
         self._node.dispatch(snapshot, plan, in_force, self._planner.past_evictions)
         self._published.count(plan, self._outcomes, snapshot.evictions)
@@ -385,6 +398,7 @@ class Agent:
             routine=self._node.routine,
             cluster=cluster,
             degraded=self._sources.problems,
+            doorbell=None if self._doorbell is None else self._doorbell.state,
         )
 
     def _note_restored(self) -> None:
@@ -413,6 +427,8 @@ class Agent:
             )
 
     def _close(self) -> None:
+        if self._doorbell is not None:
+            self._doorbell.close()
         self._node.restore()
         self._learned_store.write(self._planner.learned)
         if self._recorder is not None:

@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 # A pod's cgroup and those of its containers are made within half a second, and each of them needs a
 # scan. So that many scans run one in each tick after a quiet time.
 _SCANS_AT_ONCE = 3
+# Containers that the runtime tells of are scanned for from a budget of their own, because they wait
+# for it. Twenty pods at once have two events each.
+_ARRIVALS_AT_ONCE = 40
 # In the long run there is one scan in each interval of a second. Where a thousand workloads change
 # all the time, a scan takes long. The interval grows so that scans use no more than this part of a
 # CPU; applying the changes takes about as much again.
@@ -60,6 +63,7 @@ _RESTART_ONLY = (
     "resctrl",
     "counters",
     "history",
+    "nri",
     "kubernetes",
     "eviction",
 )
@@ -106,27 +110,33 @@ class ConfigFollower:
         self._node = node
         self._file_profiles = loaded.settings.profiles
         self._new_profiles = False
-        self._budget = ScanBudget(_SCANS_AT_ONCE, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        self._budget = ScanBudget(_SCANS_AT_ONCE, now_ns)
+        self._arrivals = ScanBudget(_ARRIVALS_AT_ONCE, now_ns)
         self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
         node.reconfigure(self.config, node.workloads)
         self.problem = source.problem
         self._scan_problem = ""
 
-    def poll(self, now_ns: int) -> Change:
+    def poll(self, now_ns: int, arrival: bool = False) -> Change:
         """Scan if a scan is due; return what the planner has to take over.
+
+        *arrival*: the runtime tells that a container is about to run.
 
         If the host cannot be scanned now, for example for a lack of descriptors, the workloads
         stay as they were.
         """
-        if not self._is_due(now_ns):
+        arrival = arrival and self._arrivals.allows(now_ns)
+        if not arrival and not self._is_due(now_ns):
             return Change.NOTHING
+        budget = self._arrivals if arrival else self._budget
         self._next_forced_scan_ns = now_ns + _FORCED_SCAN_NS
         began_ns = time.thread_time_ns()
         try:
             return self._scan(now_ns)
         finally:
-            self._budget.spend(time.thread_time_ns() - began_ns)
+            budget.spend(time.thread_time_ns() - began_ns)
 
     def _is_due(self, now_ns: int) -> bool:
         if now_ns >= self._next_forced_scan_ns:

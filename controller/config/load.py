@@ -18,9 +18,11 @@ from controller.config.profile_set import find_conflicts, load_profiles
 from controller.config.sections.agent import (
     BudgetConfig,
     HistoryConfig,
+    NriConfig,
     build_budget,
     build_counters,
     build_history,
+    build_nri,
 )
 from controller.config.sections.eviction import EvictionConfig, build_eviction, build_limits
 from controller.config.sections.knobs import (
@@ -69,6 +71,7 @@ class Config:
     counters: Mapping[str, str]
     budget: BudgetConfig
     history: HistoryConfig
+    nri: NriConfig
     settings: Settings
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
@@ -141,6 +144,7 @@ def load(
         counters=build_counters(model.counters),
         budget=build_budget(model.budget),
         history=build_history(model.history),
+        nri=build_nri(model.nri),
         settings=Settings(
             tick_ns=model.tick,
             host=HostFacts(cpus=online),

@@ -22,7 +22,7 @@ from controller.config.fields import (
     duration,
     raw_default,
 )
-from controller.config.sections.agent import BudgetModel, CountersModel, HistoryModel
+from controller.config.sections.agent import BudgetModel, CountersModel, HistoryModel, NriModel
 from controller.config.sections.eviction import EvictionModel
 from controller.config.sections.knobs import CORE_GROUP, CoreSchedulingModel, IoModel, ResctrlModel
 from controller.config.sections.kubernetes import KubernetesModel
@@ -278,6 +278,8 @@ class ConfigModel(Strict):
     """CPU and memory that the agent itself may use."""
     history: HistoryModel = raw_default({})
     """What is kept on disk of past ticks for explain, advise and replay."""
+    nri: NriModel = raw_default({})
+    """How the container runtime tells of containers that are about to run."""
     kubernetes: KubernetesModel | None = None
     """This host is a node of a Kubernetes cluster, and its workloads are pods."""
     eviction: EvictionModel = raw_default({})

@@ -31,6 +31,7 @@ from controller.host.sources import SourceProblem, SourceState
 from controller.host.state_dir import StateDirState
 from controller.host.store import StoreState
 from controller.kube.state import ClusterState
+from controller.nri.doorbell import DoorbellState
 from controller.probes.service_level.ledger import ServiceState
 from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.resctrl.control_group import GroupState
@@ -98,6 +99,7 @@ class TickReport:
     """One tick: measurements, plan, state of the knobs, results, and cost.
 
     ``degraded`` has the sources that control rests on and that are not well, each once.
+    ``doorbell`` is ``None`` where the container runtime tells of no containers.
     ``in_force`` is the record of what limits best-effort work, after the writes of the tick.
     """
 
@@ -138,6 +140,7 @@ class TickReport:
     state_dir: StateDirState = field(default_factory=StateDirState)
     store: StoreState = field(default_factory=StoreState)
     history: HistoryState = field(default_factory=HistoryState)
+    doorbell: DoorbellState | None = None
     pauses: PauseState = field(default_factory=PauseState)
     degraded: tuple[SourceProblem, ...] = ()
     restarts: Mapping[str, int] = field(default_factory=dict)
@@ -291,6 +294,7 @@ class PublishedState:
         yield "state_dir", report.state_dir._asdict()
         yield "store", report.store
         yield "history", report.history
+        yield "nri", report.doorbell
         yield "http_listen_failures", self.http_listen_failures
         yield "service_level", report.services
         yield "resctrl_monitor", report.monitor

@@ -13,8 +13,9 @@ from tools.chart.__main__ import CHART
 
 every_case = pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
 
-# All directories of the host that the agent may mount.
-HOST_PATHS = {"/sys/fs/cgroup", "/run/sweetpoint", "/var/lib/sweetpoint", "/sys/fs/resctrl"}
+# The directories of the host that the agent mounts: always, and with a value of the chart.
+HOST_PATHS = {"/sys/fs/cgroup", "/run/sweetpoint", "/var/lib/sweetpoint"}
+OPTIONAL_PATHS = {"resctrl": "/sys/fs/resctrl", "nri": "/var/run/nri"}
 CAPABILITIES = {
     *("BPF", "PERFMON", "NET_ADMIN", "SYS_RESOURCE", "SYS_PTRACE", "SYS_NICE"),
     *("DAC_READ_SEARCH", "KILL"),
@@ -56,8 +57,10 @@ def agent(case: Case) -> Manifest:
 @every_case
 def test_mounted_directories_of_the_host(case: Case) -> None:
     paths = {each["hostPath"]["path"] for each in pod_spec(case)["volumes"] if "hostPath" in each}
-    wanted = HOST_PATHS if values_of(case).get("resctrl") else HOST_PATHS - {"/sys/fs/resctrl"}
-    assert paths == wanted
+    values = values_of(case)
+    assert paths == HOST_PATHS | {
+        path for value, path in OPTIONAL_PATHS.items() if values.get(value)
+    }
     mounts = {each["name"]: each for each in agent(case)["volumeMounts"]}
     assert set(mounts) == {each["name"] for each in pod_spec(case)["volumes"]}
     assert not any("mountPropagation" in each for each in mounts.values())

@@ -81,6 +81,14 @@ class ResctrlValues(_Values):
     """Mount the host's `/sys/fs/resctrl` in the pod; the host must have it mounted."""
 
 
+class NriValues(_Values):
+    """New containers, which the container runtime tells the agent before they run."""
+
+    mount: bool = Field(default=False)
+    """Mount the runtime's directory `/var/run/nri` in the pod; its socket can change every
+    container of the node."""
+
+
 class PodMonitorValues(_Values):
     """Scraping by the Prometheus operator."""
 
@@ -202,6 +210,7 @@ class ChartValues(_Values):
     """Profiles by name, each as in a profile file without `name`."""
     http: HttpValues = HttpValues()
     resctrl: ResctrlValues = ResctrlValues()
+    nri: NriValues = NriValues()
     pod_monitor: PodMonitorValues = Field(default=PodMonitorValues(), alias="podMonitor")
     prometheus_rule: PrometheusRuleValues = Field(
         default=PrometheusRuleValues(), alias="prometheusRule"

@@ -1,18 +1,20 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections ``budget:``, ``counters:`` and ``history:`` of the agent itself.
+"""The sections ``budget:``, ``counters:``, ``history:`` and ``nri:`` of the agent itself.
 
 ``budget`` limits the agent's own CPU and memory. ``counters`` selects the perf events that are
-counted for every workload. ``history`` limits what is kept on disk.
+counted for every workload. ``history`` limits what is kept on disk. ``nri`` names the socket at
+which the container runtime tells of new containers.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
-from controller.config.fields import Quantity, Strict, cpus, duration, raw_default
+from controller.config.fields import Quantity, Strict, Text, cpus, duration, raw_default
 from controller.core.units import parse_bytes
 
 __all__ = (
@@ -21,9 +23,13 @@ __all__ = (
     "CountersModel",
     "HistoryConfig",
     "HistoryModel",
+    "NriConfig",
+    "NriMode",
+    "NriModel",
     "build_budget",
     "build_counters",
     "build_history",
+    "build_nri",
 )
 
 _MEMORY = Quantity(parse_bytes, r"^[0-9]+(\.[0-9]+)? *(kB|MB|GB|KiB|MiB|GiB)$", "1MiB", "64GiB")
@@ -104,4 +110,40 @@ def build_history(model: HistoryModel) -> HistoryConfig:
     """Return the checked section."""
     return HistoryConfig(
         enabled=model.enabled, max_bytes=model.max_bytes, interval_ns=model.interval
+    )
+
+
+class NriMode(StrEnum):
+    """``auto``: only if the socket exists when the agent starts."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class NriModel(Strict):
+    """The plugin of the container runtime that says when a container is about to run."""
+
+    enabled: Annotated[NriMode, Text] = NriMode.AUTO
+    """Whether the runtime tells of new containers: auto (if its socket exists at the start), on or
+    off."""
+    socket: Annotated[str, Field(pattern=r"^/[^\x00]{1,106}$")] = "/var/run/nri/nri.sock"
+    """Socket of the runtime's NRI; whoever can open it can change every container."""
+    answer_within: Annotated[int, duration("1ms", "1s")] = raw_default("100ms")
+    """Longest time that a new container waits for a tick; all containers of the node share it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriConfig:
+    """The checked section; ``answer_within_ns`` is the longest wait of a container."""
+
+    enabled: NriMode
+    socket: str
+    answer_within_ns: int
+
+
+def build_nri(model: NriModel) -> NriConfig:
+    """Return the checked section."""
+    return NriConfig(
+        enabled=model.enabled, socket=model.socket, answer_within_ns=model.answer_within
     )

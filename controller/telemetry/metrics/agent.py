@@ -232,7 +232,27 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
     yield _sources(report)
     yield from _pauses(report)
     yield from _store(report)
+    yield from _nri(report)
     yield from agent_cost(report.cost)
+
+
+def _nri(report: TickReport) -> Iterator[Metric]:
+    state = report.doorbell
+    if state is None:
+        return
+    yield GaugeMetricFamily(
+        "sweetpoint_nri_connected",
+        "1 while the container runtime tells of containers before they run.",
+        value=float(not state.problem),
+    )
+    arrivals = CounterMetricFamily(
+        "sweetpoint_nri_arrivals",
+        "Pods and containers that the runtime told of, by whether a tick was in time.",
+        labels=["result"],
+    )
+    arrivals.add_metric(["in-time"], state.in_time)
+    arrivals.add_metric(["late"], state.late)
+    yield arrivals
 
 
 def _sources(report: TickReport) -> Metric:

@@ -61,6 +61,11 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 - name: resctrl
   mountPath: /sys/fs/resctrl
 {{- end }}
+{{- if .Values.nri.mount }}
+# The directory and not the socket, which the runtime makes anew when it starts.
+- name: nri
+  mountPath: /var/run/nri
+{{- end }}
 # Configuration; profiles are read through the API, so that a change needs no restart.
 - name: config
   mountPath: /etc/sweetpoint
@@ -93,6 +98,12 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 - name: resctrl
   hostPath:
     path: /sys/fs/resctrl
+    type: Directory
+{{- end }}
+{{- if .Values.nri.mount }}
+- name: nri
+  hostPath:
+    path: /var/run/nri
     type: Directory
 {{- end }}
 - name: config

@@ -1,0 +1,200 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The doorbell: a plugin of the container runtime that says when a container is about to run.
+
+The runtime (containerd, CRI-O) calls its NRI plugins and waits for their answers, while the cgroup
+of the container exists and its program does not run yet. The doorbell wakes the control thread,
+which makes a tick, and answers when that tick is over. So a new best-effort container has its knobs
+before its first instruction.
+
+The answer is always empty. An adjustment in it would become a part of the specification that the
+runtime keeps, and the runtime would write it again after this agent has ended. So the executor
+writes, with the journal. The doorbell decides nothing, and no container waits for it longer than
+``answer_within_s``. Where ticks are late three times in a minute, it answers at once for a minute.
+"""
+
+from collections import deque
+from collections.abc import Callable
+import contextlib
+from dataclasses import dataclass
+import logging
+from random import Random
+import socket
+import threading
+import time
+
+from controller.kube.client.rate_limit import Backoff
+from controller.nri.frames import (
+    PLUGIN,
+    REQUEST,
+    RESPONSE,
+    RUNTIME,
+    FrameError,
+    Message,
+    Trunk,
+    encode,
+)
+from controller.nri.messages import (
+    MessageError,
+    configured,
+    decode_event,
+    decode_request,
+    decode_status,
+    encode_response,
+    register,
+    synchronized,
+)
+
+__all__ = ("Doorbell", "DoorbellState")
+
+_log = logging.getLogger(__name__)
+
+_NAME = "sweetpoint"
+# Plugins are called in the order of two digits; a late one sees the cgroups as others left them.
+_INDEX = "90"
+_RECEIVE_BYTES = 1 << 16
+_MOST_LATE = 3
+_PATIENCE_S = 60.0
+_LONGEST_BACKOFF_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DoorbellState:
+    """State of a doorbell at the socket ``path``.
+
+    ``problem`` says why the runtime does not know the plugin; empty: it does. ``in_time`` and
+    ``late`` count the answers after a tick, and those before one.
+    """
+
+    path: str
+    problem: str
+    in_time: int
+    late: int
+
+
+class Doorbell:
+    """The plugin, in a thread of its own. ``begin`` and ``end`` are for the control thread.
+
+    :param path: the socket of the runtime
+    :param answer_within_s: the longest wait for a tick, in seconds
+    :param wake: makes the control thread begin a tick soon
+    """
+
+    def __init__(self, path: str, answer_within_s: float, wake: Callable[[], None]) -> None:
+        self._path = path
+        self._answer_within_s = answer_within_s
+        self._wake = wake
+        self._condition = threading.Condition()
+        # Rings so far, those that a tick has begun for, and those whose tick is over.
+        self._rung = self._begun = self._ended = 0
+        self._late_s: deque[float] = deque(maxlen=_MOST_LATE)
+        self._closing = threading.Event()
+        self._socket: socket.socket | None = None
+        self._problem = "not connected yet"
+        self._in_time = self._late = 0
+        self._thread = threading.Thread(target=self._run, name="nri", daemon=True)
+        self._thread.start()
+
+    @property
+    def state(self) -> DoorbellState:
+        """What happened so far."""
+        return DoorbellState(self._path, self._problem, self._in_time, self._late)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a container came since the last tick began."""
+        return self._rung != self._begun
+
+    def begin(self) -> bool:
+        """Note that a tick begins; return ``waits``."""
+        waits = self.waits
+        self._begun = self._rung
+        return waits
+
+    def end(self) -> None:
+        """Let the containers start that waited for the tick that is over."""
+        if self._ended != self._begun:
+            with self._condition:
+                self._ended = self._begun
+                self._condition.notify_all()
+
+    def close(self) -> None:
+        """End the thread; containers do not wait any more."""
+        self._closing.set()
+        with self._condition:
+            self._condition.notify_all()
+        if (connection := self._socket) is not None:
+            with contextlib.suppress(OSError):  # the runtime ended first
+                connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    def _run(self) -> None:
+        backoff = Backoff(Random(), longest_s=_LONGEST_BACKOFF_S)  # noqa: S311 - jitter
+        while not self._closing.is_set():
+            try:
+                self._connect(backoff)
+            except (OSError, FrameError, MessageError) as error:
+                self._lose(str(error))
+            self._closing.wait(backoff.next_s())
+
+    def _lose(self, problem: str) -> None:
+        if not self._closing.is_set() and problem != self._problem:
+            _log.warning("%s: %s: new containers are found by scans only", self._path, problem)
+        self._problem = problem
+
+    def _connect(self, backoff: Backoff) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            self._socket = connection
+            if self._closing.is_set():
+                return
+            connection.connect(self._path)
+            connection.sendall(encode(Message(RUNTIME, 1, REQUEST, register(_NAME, _INDEX))))
+            trunk = Trunk()
+            while data := connection.recv(_RECEIVE_BYTES):
+                for message in trunk.feed(data):
+                    if message.connection == RUNTIME:
+                        self._take_registration(message)
+                        backoff.reset()
+                    else:
+                        connection.sendall(encode(self._answer(message)))
+            self._lose("the runtime closed the connection")
+
+    def _take_registration(self, message: Message) -> None:
+        problem = decode_status(message.body)
+        if problem:
+            raise MessageError(f"the runtime refused the plugin: {problem}")
+        self._problem = ""
+        _log.info("%s: the runtime tells new containers before they run", self._path)
+
+    def _answer(self, message: Message) -> Message:
+        if message.kind != REQUEST:
+            raise FrameError(f"a message of kind {message.kind}")
+        request = decode_request(message.body)
+        payload = b""
+        if request.method == "Configure":
+            payload = configured()
+        elif request.method == "Synchronize":
+            payload = synchronized(request.payload)
+        elif (event := decode_event(request)) is not None:
+            in_time = self._ring()
+            _log.debug("%s of pod %s: tick in time: %s", event.name, event.pod_uid, in_time)
+        return Message(PLUGIN, message.stream, RESPONSE, encode_response(payload))
+
+    def _ring(self) -> bool:
+        """Wake the control thread and wait for its tick; return whether it was in time."""
+        now_s = time.monotonic()
+        patient = len(self._late_s) < _MOST_LATE or now_s - self._late_s[0] > _PATIENCE_S
+        with self._condition:
+            self._rung += 1
+            number = self._rung
+            self._wake()
+            in_time = patient and self._condition.wait_for(
+                lambda: self._ended >= number or self._closing.is_set(), self._answer_within_s
+            )
+        if in_time:
+            self._in_time += 1
+        else:
+            self._late += 1
+            if patient:
+                self._late_s.append(now_s)
+        return in_time

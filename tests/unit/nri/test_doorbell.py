@@ -1,0 +1,185 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The doorbell at a socket on which the test is the runtime."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import queue
+import socket
+
+import pytest
+
+from controller.nri.doorbell import Doorbell
+from controller.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Message, Trunk, encode
+from controller.nri.messages import encode_response
+from tests.support.waiting import DEADLINE_S, eventually
+from tests.unit.nri.test_messages import PROTO, call
+
+NEVER_S = DEADLINE_S
+
+
+class Runtime:
+    """The runtime's end of the socket."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.socket, _ = listener.accept()
+        self.socket.settimeout(DEADLINE_S)
+        self._trunk = Trunk()
+        self._waiting: list[Message] = []
+
+    def receive(self) -> Message:
+        while not self._waiting:
+            data = self.socket.recv(1 << 16)
+            assert data, "the plugin closed the connection"
+            self._waiting = self._trunk.feed(data)
+        return self._waiting.pop(0)
+
+    def __enter__(self) -> "Runtime":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def accept(self) -> None:
+        """Answer the registration."""
+        request = self.receive()
+        assert PROTO["Request"].FromString(request.body).method == "RegisterPlugin"
+        self.socket.sendall(
+            encode(Message(RUNTIME, request.stream, RESPONSE, encode_response(b"")))
+        )
+
+    def ask(self, stream: int, method: str, payload: bytes = b"") -> None:
+        self.socket.sendall(encode(Message(PLUGIN, stream, REQUEST, call(method, payload))))
+
+    def answer(self) -> tuple[int, bytes]:
+        message = self.receive()
+        assert (message.connection, message.kind) == (PLUGIN, RESPONSE)
+        return message.stream, PROTO["Response"].FromString(message.body).payload
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "nri.sock"))
+        listener.listen()
+        listener.settimeout(DEADLINE_S)
+        yield listener
+
+
+@pytest.fixture
+def woken() -> "queue.Queue[None]":
+    return queue.Queue()
+
+
+@pytest.fixture
+def doorbell(
+    listener: socket.socket, woken: "queue.Queue[None]", request: pytest.FixtureRequest
+) -> Iterator[Doorbell]:
+    doorbell = Doorbell(
+        listener.getsockname(), getattr(request, "param", NEVER_S), lambda: woken.put(None)
+    )
+    yield doorbell
+    doorbell.close()
+
+
+def start(uid: str) -> bytes:
+    payload: bytes = PROTO["Told"](pod=PROTO["Pod"](uid=uid)).SerializeToString()
+    return payload
+
+
+def test_a_container_starts_after_the_tick(
+    listener: socket.socket, doorbell: Doorbell, woken: "queue.Queue[None]"
+) -> None:
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        runtime.ask(1, "Configure")
+        stream, payload = runtime.answer()
+        assert stream == 1
+        assert PROTO["Configured"].FromString(payload).events == 0b1_0010_0001
+        runtime.ask(3, "Synchronize", PROTO["Synchronize"](more=True).SerializeToString())
+        assert PROTO["Synchronized"].FromString(runtime.answer()[1]).more
+
+        runtime.ask(5, "StartContainer", start("u-1"))
+        woken.get(timeout=DEADLINE_S)
+        assert doorbell.begin()
+        assert not doorbell.waits
+        assert doorbell.state.in_time == 0
+        doorbell.end()
+        assert runtime.answer() == (5, b"")
+        assert not doorbell.begin()
+        eventually("an answer is counted", lambda: doorbell.state.in_time == 1)
+        assert doorbell.state.problem == ""
+
+
+def test_a_tick_that_began_before_is_not_enough(
+    listener: socket.socket, doorbell: Doorbell, woken: "queue.Queue[None]"
+) -> None:
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        doorbell.begin()
+        runtime.ask(1, "RunPodSandbox", start("u-1"))
+        woken.get(timeout=DEADLINE_S)
+        doorbell.end()
+        assert doorbell.waits
+        assert doorbell.state.in_time == 0
+        doorbell.begin()
+        doorbell.end()
+        assert runtime.answer() == (1, b"")
+
+
+@pytest.mark.parametrize("doorbell", [0.01], indirect=True)
+def test_without_ticks_every_answer_comes_and_is_empty(
+    listener: socket.socket, doorbell: Doorbell
+) -> None:
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        for stream in range(1, 20, 2):
+            runtime.ask(stream, "StartContainer", start("u-1"))
+            assert runtime.answer() == (stream, b"")
+        eventually("late answers are counted", lambda: doorbell.state.late == 10)
+
+
+def test_other_calls_are_answered_without_a_tick(
+    listener: socket.socket, doorbell: Doorbell
+) -> None:
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        runtime.ask(1, "Shutdown")
+        runtime.ask(3, "CreateContainer", start("u-1"))
+        assert [runtime.answer(), runtime.answer()] == [(1, b""), (3, b"")]
+        assert not doorbell.waits
+
+
+@pytest.mark.parametrize("data", [b"x" * 100, encode(Message(PLUGIN, 1, 9, b"")), b""])
+def test_after_nonsense_it_connects_again(
+    listener: socket.socket, doorbell: Doorbell, data: bytes
+) -> None:
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        eventually("the plugin is registered", lambda: not doorbell.state.problem)
+        runtime.socket.sendall(data)
+        runtime.socket.shutdown(socket.SHUT_WR)
+        eventually("a problem is told", lambda: doorbell.state.problem)
+        with Runtime(listener) as again:
+            again.accept()
+            eventually("the plugin is registered again", lambda: not doorbell.state.problem)
+
+
+def test_a_refused_plugin_says_why(listener: socket.socket, doorbell: Doorbell) -> None:
+    with Runtime(listener) as runtime:
+        request = runtime.receive()
+        response = PROTO["Response"](status=PROTO["Status"](code=2, message="index in use"))
+        body = response.SerializeToString()
+        runtime.socket.sendall(encode(Message(RUNTIME, request.stream, RESPONSE, body)))
+        eventually("a problem is told", lambda: "index in use" in doorbell.state.problem)
+
+
+def test_at_the_end_nothing_waits(
+    listener: socket.socket, doorbell: Doorbell, woken: "queue.Queue[None]"
+) -> None:
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        runtime.ask(1, "StartContainer", start("u-1"))
+        woken.get(timeout=DEADLINE_S)
+        doorbell.close()
+        assert doorbell.state.in_time + doorbell.state.late == 1
