@@ -11,9 +11,9 @@ UNTIMED := not bench and not soak and not timed
 PURE := not kernel and not kube and not vm and not thorough and $(UNTIMED)
 KERNEL := kernel and not kube and not vm and not thorough and $(UNTIMED)
 PURE_IN := tests/unit tests/property tests/replay tests/sim tests/deploy
-REST := (kube or vm or thorough) and $(UNTIMED)
+WITH_KERNEL := (kernel or kube or vm or thorough) and $(UNTIMED)
 
-.PHONY: help reference demo test test-all first-stage vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
+.PHONY: help reference demo test test-all pure vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
 
 help:
 	@echo "make demo       demonstration with real programs, about four minutes"
@@ -37,17 +37,19 @@ test-tools:
 demo: bootstrap
 	@.venv/bin/sweetpoint demo
 
-test: first-stage
+test: pure
+	@.venv/bin/pytest -m "$(KERNEL)" tests/kernel tests/deploy tests/unit/doctor
 	@echo "left out: the other kernel tests, the test kernel, the real node (make test-all)"
 	@echo "left out: what judges by time (make soak, make bench)"
 
 # What needs nothing runs on all CPUs, what needs the running kernel alone.
-first-stage: test-tools lint
+pure: test-tools lint
 	@.venv/bin/pytest -n auto --dist worksteal -m "$(PURE)" $(PURE_IN)
-	@.venv/bin/pytest -m "$(KERNEL)" tests/kernel tests/deploy tests/unit/doctor
 
-test-all: first-stage test-kernel real-node
-	@.venv/bin/pytest -m "$(REST)"
+# The same tests in the same order as `make test`, then the others. The test kernel boots before the
+# first one that needs the running kernel, and its tests run beside all of these.
+test-all: pure test-kernel real-node
+	@.venv/bin/pytest -m "$(WITH_KERNEL)"
 
 vm-test: test-tools test-kernel real-node
 	@.venv/bin/pytest tests/vm

@@ -49,8 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of `make test` run first, and report those of the guest last."""
     if not in_guest():
-        items.sort(key=_is_of_guest)
+        items.sort(key=lambda item: (_is_of_guest(item), _is_thorough(item)))
+
+
+def _is_thorough(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in ("thorough", "kube"))
 
 
 def _is_of_guest(item: pytest.Item) -> bool:
