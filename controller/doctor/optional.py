@@ -99,6 +99,7 @@ _PR_SCHED_CORE = 62  # include/uapi/linux/prctl.h; sub-command 0 reads the cooki
 # include/uapi/linux/capability.h; the first to enter a namespace, the second to open its file.
 _CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
 _SMT = Path("/sys/devices/system/cpu/smt")
+_NRI = Path("/var/run/nri/nri.sock")
 
 
 def find_optional() -> tuple[Fact, ...]:
@@ -110,8 +111,20 @@ def find_optional() -> tuple[Fact, ...]:
         _core_scheduling(),
         find_links(),
         _netns(),
+        _nri(),
         _mounted("tracefs", "/sys/kernel/tracing", "reading the format of tracepoints by hand"),
         _mounted("bpf", "/sys/fs/bpf", "inspecting pinned BPF objects (sweetpoint pins none)"),
+    )
+
+
+def _nri() -> Fact:
+    have = _NRI.is_socket()
+    return Fact(
+        name="NRI",
+        have=have,
+        detail=f"the container runtime listens at {_NRI}" if have else f"no socket {_NRI}",
+        needed_for="knobs of a new container before it runs; without it a scan finds it",
+        how="containerd 2.x or CRI-O; in a pod the chart's value nri.mount, elsewhere nri.socket",
     )
 
 

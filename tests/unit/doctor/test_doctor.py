@@ -24,7 +24,7 @@ EXPECTED = {
     "tmpfs for the journal",
     "probe sched", "probe net", "probe shaping",
     "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
-    "memory.high", "io.max, io.weight", "network namespaces", "tracefs", "bpffs",
+    "memory.high", "io.max, io.weight", "network namespaces", "NRI", "tracefs", "bpffs",
 }  # fmt: skip
 UNPRIVILEGED = """
 import os, sys
