@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from controller.core.decision import Plan
 from controller.core.model import CgroupId, Mode, WorkloadSample
 from controller.kube.state import ClusterState, DescriptorsState, ProfilesState
+from controller.nri.doorbell import DoorbellState
 from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
@@ -77,4 +78,5 @@ def _report() -> TickReport:
             descriptors=DescriptorsState(),
         ),
         history=HistoryState(enabled=True),
+        doorbell=DoorbellState("", "", in_time=0, late=0),
     )
