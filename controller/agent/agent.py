@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control thread of the agent: it measures, plans and acts once per tick.
 
-A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
+At each due moment (period: ``tick`` in the configuration) ``Looks.reason`` finds out whether a tick
+is needed; if none is, it is left out. A tick, see ``Agent._tick``:
 
 0. ``StateKeeper.poll``, once a second, stores records again that another program removed.
 1. ``ConfigFollower.poll`` rescans the workloads when a scan is due. A change goes to the planner
@@ -25,9 +26,9 @@ A tick, see ``Agent._tick`` (period: ``tick`` in the configuration):
 If a tick raises, it is abandoned: every knob is restored and the next tick starts with a new
 planner. After five failed ticks in a row the agent ends with exit code 1.
 
-Ticks are due at fixed times, less often while best-effort work is asleep. A tick that takes longer
-than that is counted as an overrun, and the schedule starts again at its end; missed ticks are not
-made up for.
+Ticks are due at fixed times; without looks less often while best-effort work is asleep. A tick
+that takes longer than that is counted as an overrun, and the schedule starts again at its end;
+missed ticks are not made up for.
 
 Signals are blocked and handled between two ticks, so a tick is never interrupted: SIGTERM and
 SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``). A
@@ -47,6 +48,7 @@ from controller.agent.config_source import ConfigSource
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
 from controller.agent.learned import LearnedStore
+from controller.agent.looks import Looks
 from controller.agent.node import Node
 from controller.agent.pauses import Pauses
 from controller.agent.recording import Entry, Recorder
@@ -60,6 +62,7 @@ from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.in_force import InForce
 from controller.core.learning.state import LearnedIndicator
+from controller.core.looks import LONGEST_NS, TickReason
 from controller.core.model import Mode, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC
@@ -138,6 +141,14 @@ class Agent:
         self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
         self._keeper = StateKeeper(options.lock, self._node.journals, self._store_again)
         self._follower = ConfigFollower(source, loaded, self._node)
+        always = None if self._recorder is None else TickReason.RECORDING
+        self._looks = Looks(
+            self._node,
+            self._follower,
+            self._pauses,
+            self._published,
+            TickReason.OFF if options.once else always,
+        )
         self._outcomes: tuple[Outcome, ...] = ()
         self._learned_store = LearnedStore(self._store)
         self._make_planner(self._learned_store.first)
@@ -184,14 +195,15 @@ class Agent:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         due_ns = time.monotonic_ns()
         while True:
-            self._try_tick()
+            self._look()
             if self._failed_in_row >= _FAILED_TICKS:
                 _log.error("%d ticks in a row failed: giving up", _FAILED_TICKS)
                 return 1
             # The first tick only reads the counters; indicators are differences of two readings.
             if self._once and self._ticks >= 2:
                 return 0
-            due_ns += self._planner.period_ns
+            settings = self._config.settings
+            due_ns += settings.tick_ns if self._looks.in_use else self._planner.period_ns
             overrun = time.monotonic_ns() > due_ns
             if self._wait_until(due_ns):
                 return 0
@@ -223,10 +235,14 @@ class Agent:
                 return True
             self._reload()
 
-    def _try_tick(self) -> None:
-        self._published.between_ticks.clear()
+    def _look(self) -> None:
+        """Make a tick if one is needed."""
         try:
-            self._tick()
+            reason = self._looks.reason(time.monotonic_ns())
+            self._published.count_look(reason)
+            if reason is not None:
+                self._published.between_ticks.clear()
+                self._tick()
             self._failed_in_row = 0
         except Exception:  # after any error the knobs must not stay as the plan left them
             self._failed_ticks += 1
@@ -244,6 +260,7 @@ class Agent:
         self._outcomes = ()
         self._make_planner(self._planner.learned)
         self._next_refresh_ns = 0
+        self._looks.expect(TickReason.START)
         self._note_restored()
 
     def _store_again(self) -> None:
@@ -262,6 +279,7 @@ class Agent:
         """Measure, plan and act once; the steps are described in the module's docstring."""
         started_ns = time.monotonic_ns()
         self._ticks += 1
+        self._looks.begin_tick()
         if not self._keeper.poll(started_ns):
             # After a kill of this process, nobody could restore a knob that has no record.
             _log.error("a held knob has no record: restoring every knob")
@@ -273,7 +291,7 @@ class Agent:
             self._apply_change(self._follower.refresh_cpus())
             self._next_refresh_ns = started_ns + _REFRESH_NS
             self._node.refresh_targets()
-        snapshot = self._node.poll(self._pauses.poll())
+        snapshot = self._node.poll(self._pauses.poll(), self._looks.left_out_ns)
         plan = self._planner.step(snapshot, self._outcomes)
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
@@ -281,6 +299,7 @@ class Agent:
         if self._doorbell is not None:
             self._doorbell.end()
         in_force = self._planner.settle(self._outcomes)
+        self._looks.end_tick(snapshot, self._planner.quiet(plan, in_force))
         self._node.dispatch(snapshot, plan, in_force, self._planner.past_evictions)
         self._published.count(plan, self._outcomes, snapshot.evictions)
         for verdict in plan.verdicts:
@@ -320,6 +339,7 @@ class Agent:
         mode = self._config.settings.mode
         applied = self._follower.reload()
         self._published.count_reload("applied" if applied else "failed")
+        self._looks.expect(TickReason.RELOAD)
         if not applied:
             return
         if self._config.settings.mode is not mode:
@@ -411,7 +431,7 @@ class Agent:
         return StatusServer(
             self._published,
             config.http,
-            healthy_ns=max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
+            healthy_ns=LONGEST_NS + max(_HEALTHY_TICKS * config.settings.tick_ns, 2 * NS_PER_SEC),
             token_file=config.http_token_file,
             hours=None if self._history is None else self._history.hours,
         )

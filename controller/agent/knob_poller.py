@@ -47,6 +47,11 @@ class KnobPoller:
             self._all = tuple(each for found in self._readings.values() for each in found.values())
         return self._all
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether targets wait for their first reading."""
+        return bool(self._new)
+
     def reset(self) -> None:
         """Forget all targets, so that the next ``set_targets`` reads each of them at once.
 

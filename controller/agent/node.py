@@ -207,6 +207,16 @@ class Node:
         return self._executor.routine
 
     @property
+    def pause(self) -> Pause | None:
+        """The pause in force in the last tick."""
+        return self._pause
+
+    @property
+    def follows_closely(self) -> bool:
+        """Whether something is to be read in each tick: new knobs, shaped links, cookies."""
+        return self._knob_poller.has_unread or self.links is not None or self.cores.engaged
+
+    @property
     def link_problems(self) -> Mapping[str, str]:
         """Why links are not shaped, by name; under ``pod_limits`` why pod limits do not apply."""
         return self._own_link_problems if self.links is None else self.links.problems
@@ -326,10 +336,10 @@ class Node:
         """
         return "" if self.cluster is None else self.cluster.pause_annotation
 
-    def poll(self, pause: Pause | None) -> Snapshot:
+    def poll(self, pause: Pause | None, left_out_ns: int) -> Snapshot:
         """Read the probes and a part of the knobs; return the input of this tick's plan.
 
-        *pause* is in force in this tick.
+        *pause* is in force in this tick. *left_out_ns*: see ``Snapshot``.
         """
         if pause != self._pause:
             self._pause = pause
@@ -350,6 +360,7 @@ class Node:
             core_overlap_ratio=self.cores.overlap(measured.time_ns),
             evictions=self._evictions.answers(),
             pause=pause,
+            left_out_ns=left_out_ns,
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:

@@ -8,6 +8,7 @@ import logging
 import time
 from typing import TypeVar
 
+from controller.core.looks import Quiet
 from controller.core.model import (
     CgroupId,
     Outside,
@@ -205,6 +206,10 @@ class Sampler:
         if by_netns:
             rows = {**by_netns, **rows}
         return rows, (*changed, *self._netns.changed)
+
+    def waits_more(self, quiet: Quiet) -> bool:
+        """Return whether services have exceeded a limit of *quiet* since the last ``poll``."""
+        return self.sched is None or self.sched.waits_more(quiet)
 
     def prepare_moves(self) -> None:
         """Compile the probe behind ``moves``, which takes most of a second, for ``load_moves``."""

@@ -59,7 +59,8 @@ class Config:
     """A checked configuration. ``http`` is (host, port), or ``None`` if the pages are off.
 
     ``http_token_file`` holds the bearer token that the pages require; ``None``: no token.
-    ``warnings`` are about what is accepted and has no effect, a line each.
+    ``looks``: ticks that need no decision are left out. ``warnings`` are about what is accepted and
+    has no effect, a line each.
     """
 
     path: Path
@@ -67,6 +68,7 @@ class Config:
     data_dir: Path
     http: tuple[str, int] | None
     http_token_file: Path | None = None
+    looks: bool = True
     workloads: tuple[WorkloadRule, ...]
     counters: Mapping[str, str]
     budget: BudgetConfig
@@ -140,6 +142,7 @@ def load(
         data_dir=data_dir,
         http=http,
         http_token_file=token_file,
+        looks=model.looks,
         workloads=rules,
         counters=build_counters(model.counters),
         budget=build_budget(model.budget),

@@ -237,6 +237,9 @@ class ConfigModel(Strict):
     """Whether knobs are written: observe only reports what would be done, enforce does it."""
     tick: Annotated[int, duration("50ms", "10s")] = raw_default("200ms")
     """Time between two control decisions; lengthen it to lower the agent's own CPU use."""
+    looks: bool = True
+    """Whether control decisions are left out while no service is near its sweet point and nothing
+    else needs one."""
     state_dir: str = DEFAULT_STATE_DIR
     """Directory of lock, journal and compiled programs; it must survive the agent but not a
     reboot."""

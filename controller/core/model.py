@@ -354,7 +354,8 @@ class Snapshot:
     happen in every tick; ``None``: at ``time_ns``. ``evictions`` are the answers since the last
     snapshot. ``pause`` is in force in this tick; ``None``: nothing is paused. ``outside`` are
     cgroups outside all workloads that are measured as culprits; their CPU time is a part of
-    ``system_oncpu_ns``.
+    ``system_oncpu_ns``. ``left_out_ns`` is how long ticks were left out since the last snapshot,
+    because looks found no reason for one.
     """
 
     time_ns: int
@@ -373,3 +374,4 @@ class Snapshot:
     unknown_oncpu_ns: int | None = None
     pause: Pause | None = None
     outside: tuple[Outside, ...] = ()
+    left_out_ns: int = 0

@@ -34,10 +34,12 @@ from controller.core.eviction.policy import EvictionHistory, EvictionPolicy
 from controller.core.explain import DecisionLog, describe_pause, reason_of
 from controller.core.in_force import InForce
 from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.knobs.grants import OWN_LIMIT
 from controller.core.knobs.held_knobs import HeldKnobs
 from controller.core.knobs.knob_state import KnobState
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
+from controller.core.looks import LimitTable, Quiet, TickReason, reason_in_plan
 from controller.core.model import Channel, EvictionAnswer, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
@@ -66,6 +68,7 @@ class Planner:
         "_knobs",
         "_last_ns",
         "_learner",
+        "_limits",
         "_next_ticks",
         "_pause",
         "_settings",
@@ -98,6 +101,7 @@ class Planner:
         self._decision_log = DecisionLog()
         self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
         self._last_ns: int | None = None
+        self._limits = LimitTable()
         self._next_ticks = 1.0
 
     def reconfigure(self, settings: Settings, workloads: Sequence[Workload] | None = None) -> None:
@@ -145,6 +149,7 @@ class Planner:
         now_ns = snapshot.time_ns
         tick_ns = self._settings.tick_ns
         dt_ns = max(0, now_ns - self._last_ns) if self._last_ns is not None else 0
+        left_out_ns = min(dt_ns, snapshot.left_out_ns)
         self._last_ns = now_ns
         executed = self._settings.mode is Mode.ENFORCE
         self.settle(outcomes)
@@ -157,16 +162,17 @@ class Planner:
             self._workload_index,
             dt_ns,
             oldest_ns=2 * tick_ns,
-            longest_gap_ns=self._settings.stale_ticks * tick_ns,
+            longest_gap_ns=self._settings.stale_ticks * tick_ns + left_out_ns,
         )
-        # More than one tick too late.
-        hold = dt_ns == 0 or dt_ns > (self._next_ticks + 1) * tick_ns
+        # More than one tick too late. Ticks that were left out are no gap.
+        hold = dt_ns == 0 or dt_ns - left_out_ns > (self._next_ticks + 1) * tick_ns
         context, grants = self._channels.step(
             snapshot,
             self._tracker,
             self._workload_index,
             self._knobs,
             dt_ns,
+            left_out_ns,
             hold=hold,
             probe=executed and not self._released,
         )
@@ -274,9 +280,34 @@ class Planner:
             learned=self._learner.reports,
         )
 
+    def quiet(self, plan: Plan, in_force: InForce) -> Quiet:
+        """Return when the tick after *plan*, the last one, may be left out.
+
+        *in_force* is what ``settle`` returned after it.
+        """
+        if plan.actions or self._is_active or _is_limited(in_force):
+            return Quiet(TickReason.ACTIVE)
+        reason = reason_in_plan(plan.loops)
+        if reason is not None:
+            return Quiet(reason)
+        return self._limits.update(self._workload_index, plan.loops)
+
+    @property
+    def _is_active(self) -> bool:
+        """Whether a service suffers, something is squeezed or tried, or a knob changed."""
+        if self._evictions.in_progress or not self._knobs.quiet:
+            return True
+        return any(
+            loops.demand.applied > 0
+            or loops.demand.wanted > 0
+            or loops.most is not None
+            or loops.suffering
+            for loops in self._channels.loops.values()
+        )
+
     @property
     def period_ns(self) -> int:
-        """How long after the last tick the next one is due.
+        """How long after the last tick the next one is due, if none is left out by looks.
 
         It comes later while best-effort work hardly runs and no channel asks for a squeeze; never
         where the work is not measured.
@@ -312,3 +343,8 @@ class Planner:
     def past_evictions(self) -> EvictionHistory:
         """The past evictions, for the planner that replaces this one."""
         return self._evictions.history
+
+
+def _is_limited(in_force: InForce) -> bool:
+    """Whether best-effort work is limited by more than what it requested itself."""
+    return any(knob.reason != OWN_LIMIT for limited in in_force.limited for knob in limited.knobs)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.indicators.histogram import BUCKETS
+from controller.core.looks import Quiet
 from controller.core.model import Blame, CgroupId, WorkloadSample
 from controller.host.facts import possible_cpus
 from controller.probes.bpf.btf import Btf, BtfError
@@ -25,6 +26,7 @@ from controller.probes.bpf.mapped_array import MappedArray
 from controller.probes.counters import Counters
 from controller.probes.perf import EventSource
 from controller.probes.sched_blame import BlamePairs
+from controller.probes.sched_look import WaitLook
 from controller.probes.sched_program import (
     ACCOUNT,
     ACCOUNT_WORDS,
@@ -157,6 +159,8 @@ class SchedProbe:
         self._view = self._slots.view
         self._waits = np.zeros((max_latency, BUCKETS), np.int64)
         self._waits_raw = np.zeros((max_latency, BUCKETS), np.uint32)
+        words = self._accounts[:, :, : len(_TOTALS)]
+        self._look = WaitLook(words, self._latencies, self._totals, self._waits_raw)
         self._sensitive = SampleRows(self._fields_of_sensitive, late=True)
         self._others = SampleRows(self._fields_of_others)
         self._shed = 0
@@ -316,6 +320,7 @@ class SchedProbe:
         now_ns, newest_ns = self._read_totals(view.slot_count)
         if self._counters is not None and not self._shed:
             self._active |= self._counters.refresh(view.slot_count, now_ns)
+        self._look.rebase(now_ns)
         rearranged, self._view = view is not self._view, view
         sensitive, others = view.rows_of(self._active[: view.slot_count].nonzero()[0])
         self._active[:] = False
@@ -338,6 +343,10 @@ class SchedProbe:
             switches=int(self._cpus.values["switches"].sum()),
             missed_switches=int(self._cpus.values["missed"].sum()),
         )
+
+    def waits_more(self, quiet: Quiet) -> bool:
+        """Return whether services have exceeded a limit of *quiet* since the last ``poll``."""
+        return self._look.exceeds(self._slots.view, quiet)
 
     @property
     def cost(self) -> RunTime | None:

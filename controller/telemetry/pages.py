@@ -73,6 +73,7 @@ def _metrics(published: PublishedState) -> Page:
     # With the first scrape, because prometheus_client would take a tenth of the agent's start.
     from controller.telemetry.metrics.exporter import Exporter
 
+    published.is_asked = True
     return HTTPStatus.OK, _METRICS, Exporter(published).render()
 
 
@@ -99,6 +100,7 @@ def _status(published: PublishedState) -> Page:
 
 
 def _status_fields(published: PublishedState) -> Iterator[tuple[str, str]]:
+    published.is_asked = True
     # After one tick that takes too long the page is made without further waits.
     yields = True
     for name, value in published.status():

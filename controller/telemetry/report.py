@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.core.decision import Outcome, Plan, Verdict
 from controller.core.in_force import InForce
+from controller.core.looks import TickReason
 from controller.core.model import (
     Blame,
     CgroupId,
@@ -38,12 +39,15 @@ from controller.reconcilers.resctrl.control_group import GroupState
 from controller.reconcilers.resctrl.monitored import MonitorState
 
 __all__ = (
+    "QUIET",
     "AgentCost",
     "HistoryState",
     "PublishedState",
     "TickReport",
 )
 
+# What a look finds that leaves a tick out.
+QUIET = "quiet"
 _TICKS = 600
 _MAX_TEXTS = 100
 _VERDICTS = 50
@@ -172,6 +176,8 @@ class PublishedState:
     share one interpreter. ``between_ticks`` is set while no tick runs. ``verdicts`` are the last
     50, with the times of their plans. ``durations_ns`` and ``lateness_ns`` are those of the last
     600 ticks; a tick is late by the time from when it was due to its start.
+    ``looks`` counts the due moments of ticks by why a tick was made, ``QUIET`` where none was.
+    ``is_asked`` is set by the HTTP server when it makes a page of the report.
     ``http_listen_failures`` is written by the HTTP server: how often it could not listen on its
     address.
     """
@@ -183,6 +189,8 @@ class PublishedState:
     evictions: dict[tuple[str, str], int] = field(default_factory=dict)
     suffered_ns: dict[tuple[str, str, str], int] = field(default_factory=dict)
     reloads: dict[str, int] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
+    is_asked: bool = False
     http_listen_failures: int = 0
     _clock: SufferingClock = field(default_factory=SufferingClock)
     durations_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_TICKS))
@@ -210,13 +218,26 @@ class PublishedState:
             self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
         for suffered, elapsed_ns in self._clock.update(plan).items():
             self.suffered_ns[suffered] = self.suffered_ns.get(suffered, 0) + elapsed_ns
-        for demand in plan.demands:
-            decision = demand.channel, demand.state
-            self.decisions[decision] = self.decisions.get(decision, 0) + 1
+        self._count_states(plan)
         self.verdicts.extend((plan.time_ns, verdict) for verdict in plan.verdicts)
         for outcome in outcomes:
             key = outcome.action.knob, _result(outcome)
             self.writes[key] = self.writes.get(key, 0) + 1
+
+    def count_look(self, reason: TickReason | None) -> None:
+        """Count a due moment, at which a tick is made for *reason*, or none.
+
+        If none is, the states of the channels last on, and count as those of a tick.
+        """
+        result = QUIET if reason is None else str(reason)
+        self.looks[result] = self.looks.get(result, 0) + 1
+        if reason is None and self.report is not None:
+            self._count_states(self.report.plan)
+
+    def _count_states(self, plan: Plan) -> None:
+        for demand in plan.demands:
+            decision = demand.channel, demand.state
+            self.decisions[decision] = self.decisions.get(decision, 0) + 1
 
     def count_reload(self, result: str) -> None:
         """Count a reload of the configuration by *result*: ``applied`` or ``failed``."""
@@ -253,6 +274,7 @@ class PublishedState:
                 "count": report.ticks,
                 "overruns": report.overruns,
                 "failed": report.failed_ticks,
+                "looks": self.looks.copy(),
             },
         )
         oncpu = {sample.cgroup: sample.oncpu_ns for sample in report.samples}

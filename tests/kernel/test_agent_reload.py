@@ -40,7 +40,7 @@ def follower(site: Site) -> Iterator[tuple[ConfigFollower, Node]]:
 def is_read(node: Node, path: str) -> bool:
     """Whether the quota of *path* is read: that of a service, if its profile allows a burst."""
     node.refresh_targets()
-    node.poll(None)
+    node.poll(None, 0)
     return any((each.target.path, each.knob) == (path, Knob.CPU_QUOTA) for each in node.knobs)
 
 

@@ -149,21 +149,23 @@ class Channels:
         workload_index: WorkloadIndex,
         knobs: KnobState,
         dt_ns: int,
+        left_out_ns: int,
         *,
         hold: bool,
         probe: bool,
     ) -> tuple[TickContext, Mapping[CgroupId, float]]:
         """Move all channels; return the context of this tick and the CPUs to grant by cgroup.
 
-        *tracker* and *knobs* have taken *snapshot*, *dt_ns* after the last one. On *hold* the
-        demands stay. *probe*: micro-probes may lower a grant.
+        *tracker* and *knobs* have taken *snapshot*, *dt_ns* after the last one, of which ticks
+        were left out for *left_out_ns*. On *hold* the demands stay. *probe*: micro-probes may
+        lower a grant.
         """
         specs = self._routing.update(workload_index, self.loops, snapshot.time_ns)
         self._update_usage(snapshot, workload_index, specs)
         settings = self._settings
         context = TickContext(
             now_ns=snapshot.time_ns,
-            dt_s=min(dt_ns, 2 * settings.tick_ns) / 1e9,
+            dt_s=min(dt_ns - left_out_ns, 2 * settings.tick_ns) / 1e9,
             resync=self._blocked is None or not knobs.quiet,
             host=settings.host,
             tracker=tracker,
@@ -171,6 +173,7 @@ class Channels:
             knobs=knobs,
             usage=self._usage,
             harm=self._harm if settings.law.find_harm else None,
+            left_out_s=left_out_ns / 1e9,
         )
         if context.harm is not None:
             loops = self.loops[Channel.CACHE]
@@ -202,9 +205,8 @@ class Channels:
             self._parents = self._movable_parents(context)
         for channel in self.ladders:
             channel.step(specs[channel.channel], context, hold)
-        self.cpu.step(
-            tracker, workload_index, specs[Channel.CPU], blocked, now_ns, context.dt_s, hold
-        )
+        step = context.dt_s, context.elapsed_s
+        self.cpu.step(tracker, workload_index, specs[Channel.CPU], blocked, now_ns, *step, hold)
         traffic = self._usage.of(Channel.CACHE).rates
         part = self._shared_quota.part
         charges = self.loops[Channel.CACHE].charges

@@ -61,11 +61,13 @@ class CpuChannel:
         blocked: frozenset[CgroupId],
         now_ns: int,
         dt_s: float,
+        elapsed_s: float,
         hold: bool,
     ) -> None:
         """Advance all loops by *dt_s*, and the demand unless *hold*.
 
-        The quota of the *blocked* best-effort workloads cannot be moved.
+        *elapsed_s* has the time of ticks that were left out as well. The quota of the *blocked*
+        best-effort workloads cannot be moved.
         """
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
@@ -88,7 +90,7 @@ class CpuChannel:
         self.loops.track(choice, self._limiter.applied, dt_s)
         if self.loops.safe:
             self._limiter.set(0.0)
-        self._feed_forward(tracker, now_ns, dt_s)
+        self._feed_forward(tracker, now_ns, elapsed_s)
 
     def grant(
         self,
@@ -177,13 +179,13 @@ class CpuChannel:
         claims.extend(others)
         return relative_harm((each for each in claims if each.weight > 0), wants)
 
-    def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, dt_s: float) -> None:
+    def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, elapsed_s: float) -> None:
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - tracker.system_cpus
         need = sum(
             each.oncpu + self._unaccepted(service, tracker) * each.inflicted
             for service, each in tracker.cpu_need.items()
         )
-        self.rung.ceiling.update(now_ns, dt_s, cpus, need)
+        self.rung.ceiling.update(now_ns, elapsed_s, cpus, need)
 
     def _unaccepted(self, service: str, tracker: IndicatorTracker) -> float:
         """Return the part of a service's inflicted wait that counts as lack of CPU, from 0 to 1.

@@ -32,8 +32,10 @@ _TOLERANCE = 1e-9
 class TickContext(NamedTuple):
     """The input of the rungs in one tick.
 
-    ``dt_s`` is the time since the last tick, at most two control periods. ``resync``: the workloads
-    changed, or a knob changed by another program, so earlier writes cannot be relied on.
+    ``dt_s`` is the time since the last tick or look, at most two control periods: for so long the
+    indicators may have had their values. ``left_out_s`` is how long ticks were left out before.
+    ``resync``: the workloads changed, or a knob changed by another program, so earlier writes
+    cannot be relied on.
     """
 
     now_ns: int
@@ -45,6 +47,12 @@ class TickContext(NamedTuple):
     knobs: KnobState
     usage: ResourceUsage
     harm: HarmFinder | None = None
+    left_out_s: float = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """The time since the last tick, for what follows time alone."""
+        return self.dt_s + self.left_out_s
 
 
 class Rung(Protocol):

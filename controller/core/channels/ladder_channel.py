@@ -233,7 +233,7 @@ class LadderChannel:
             applied,
             self.loops.excess if applied > 0 else None,
             lambda: count(context.tracker.samples, context.workload_index.best_effort),
-            context.dt_s,
+            context.elapsed_s,
         )
         if trial.report:
             self.verdicts = (Verdict(subject=self.channel, text=trial.report),)

@@ -157,6 +157,11 @@ class EvictionPolicy:
         self._done_ns.extend(self.before.asked_ns)
 
     @property
+    def in_progress(self) -> bool:
+        """Whether an eviction was asked for whose effect is not known yet."""
+        return self._trial is not None
+
+    @property
     def history(self) -> EvictionHistory:
         """The history for the policy that replaces this one, even during an eviction."""
         pauses = [self.before.not_before_ns]

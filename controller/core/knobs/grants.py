@@ -15,6 +15,7 @@ from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Knob, KnobValue
 
 __all__ = (
+    "OWN_LIMIT",
     "GrantActions",
     "RequestedLimits",
 )
@@ -26,7 +27,7 @@ AmountOf = Callable[[KnobValue], float | None]
 # The text that grants an amount to a workload whose original value is the second argument.
 ValueFor = Callable[[float, KnobValue], KnobValue]
 
-_OWN_LIMIT = "the limit that the workload requested"
+OWN_LIMIT = "the limit that the workload requested"
 # A change by less than this part is noise, and is not written.
 _QUANTUM = 0.05
 # Tolerance for amounts that the knob rounds to its whole units.
@@ -60,7 +61,7 @@ class RequestedLimits:
     def explain(self, actions: list[Action]) -> list[Action]:
         """Return *actions*, with a reason of its own for each that sets a workload's own limit."""
         return [
-            replace(each, reason=_OWN_LIMIT) if self._sets_own(each) else each for each in actions
+            replace(each, reason=OWN_LIMIT) if self._sets_own(each) else each for each in actions
         ]
 
     def _sets_own(self, action: Action) -> bool:

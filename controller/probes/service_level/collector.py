@@ -52,6 +52,11 @@ class ServiceLevels:
             () if self._runner is None else tuple(x.reading(now_ns) for x in self._runner.ledgers)
         )
 
+    @property
+    def answers(self) -> int:
+        """A number that changes when a source gives a figure."""
+        return 0 if self._runner is None else sum(each.answers for each in self._runner.ledgers)
+
     def states(self, now_ns: int) -> tuple[ServiceState, ...]:
         """Return the full state of each source, for reports."""
         return () if self._runner is None else tuple(x.state(now_ns) for x in self._runner.ledgers)

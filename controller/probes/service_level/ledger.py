@@ -103,13 +103,14 @@ class _Answer(NamedTuple):
 
 
 class Ledger:
-    """The state of *source*."""
+    """The state of *source*; ``answers`` counts the figures so far."""
 
     def __init__(self, source: ServiceSource) -> None:
         self.source = source
         self._answer: _Answer | None = None
         self._errors = dict.fromkeys(map(str, Reason), 0)
         self._problem = ""
+        self.answers = 0
 
     def answered(self, figure: float, now_ns: int) -> None:
         """Record *figure*, in the source's unit; NaN means that the service was idle.
@@ -122,6 +123,7 @@ class Ledger:
             _log.info("service level of %s: answers again", self.source.service)
         self._problem = ""
         self._answer = _Answer(value, now_ns)
+        self.answers += 1
 
     def count(self, reason: Reason) -> None:
         """Count a failure without recording it as the current problem."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from controller.core.looks import TickReason
 from controller.core.model import EvictionResult, QosClass
 from controller.core.units import NS_PER_SEC
 from controller.host.sources import Source
-from controller.telemetry.report import AgentCost, PublishedState, TickReport
+from controller.telemetry.report import QUIET, AgentCost, PublishedState, TickReport
 
 __all__ = (
     "agent_cost",
@@ -73,12 +74,21 @@ def counter_families(published: PublishedState) -> Iterator[Metric]:
     """Yield the families of the counters over all ticks, and the recent durations of ticks."""
     decisions = CounterMetricFamily(
         "sweetpoint_channel_ticks",
-        "Ticks by the state of the channel.",
+        "Due moments of ticks, also where none was made, by the state of the channel.",
         labels=["channel", "state"],
     )
     for (channel, state), count in sorted(published.decisions.items()):
         decisions.add_metric([channel, state], count)
     yield decisions
+    looks = CounterMetricFamily(
+        "sweetpoint_looks",
+        "Due moments of ticks by why a tick was made; quiet: none was needed.",
+        labels=["result"],
+    )
+    counted = published.looks.copy()
+    for found in (QUIET, *TickReason):
+        looks.add_metric([found], counted.get(found, 0))
+    yield looks
     writes = CounterMetricFamily(
         "sweetpoint_knob_writes", "Writes of knobs by knob and result.", labels=["knob", "result"]
     )

@@ -147,13 +147,20 @@ class ClosedLoop(Generic[NodeT]):
 
     def step(self) -> Plan:
         self.latest = replace(
-            self.node.snapshot(self.now_ns), pause=self.pause, evictions=self.evictions
+            self.node.snapshot(self.now_ns),
+            pause=self.pause,
+            evictions=self.evictions,
+            left_out_ns=self.left_out_ns(),
         )
         plan = self.planner.step(self.latest, self.outcomes)
         enforcing = self.settings.mode is Mode.ENFORCE
         self.outcomes = self.node.execute(plan.actions) if enforcing else ()
         self.tick += 1
         return plan
+
+    def left_out_ns(self) -> int:
+        """Return how long ticks were left out before the next one."""
+        return 0
 
     def run(self, seconds: float, each: Callable[[Plan], None] | None = None) -> list[Plan]:
         plans = []

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.model import Pause
+from controller.core.looks import Quiet, TickReason
+from controller.core.model import Knob, KnobValue, Pause
 from controller.core.planner import Planner
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
@@ -74,3 +75,55 @@ def test_without_data_of_the_probe_a_node_is_not_calm() -> None:
     for tick in range(3):
         planner.step(replace(node.snapshot(tick * TICK_NS), age_ns=None), ())
     assert not is_calm(planner)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 1.8, 60.0])
+def test_ticks_that_were_left_out_are_no_gap(seconds: float) -> None:
+    loop = ClosedLoop(SimulatedNode(1, HARMLESS), make_settings())
+    before = loop.run(15)[-1]
+    loop.node.plant = replace(loop.node.plant, quiet_p99_ns=4e7)
+    left_out_ns = round(seconds * 1e9)
+    now_ns = loop.now_ns + left_out_ns
+    snapshot = replace(loop.node.snapshot(now_ns), left_out_ns=left_out_ns)
+    after = loop.planner.step(snapshot, ())
+    assert after.loops[0].value is not None  # the windows go on
+    assert after.loops[0].filtered_deviation != before.loops[0].filtered_deviation
+
+
+def test_a_tick_is_late_after_the_last_look() -> None:
+    loop = ClosedLoop(SimulatedNode(1, HARMLESS), make_settings())
+    before = loop.run(15)[-1]
+    loop.node.plant = replace(loop.node.plant, quiet_p99_ns=4e7)
+    snapshot = loop.node.snapshot(loop.now_ns + 4 * TICK_NS)
+    after = loop.planner.step(replace(snapshot, left_out_ns=2 * TICK_NS), ())
+    assert after.loops[0].filtered_deviation == before.loops[0].filtered_deviation
+
+
+def quiet(loop: ClosedLoop[SimulatedNode]) -> Quiet:
+    plan = loop.step()
+    return loop.planner.quiet(plan, loop.planner.settle(loop.outcomes))
+
+
+def test_the_next_tick_may_be_left_out_while_nothing_is_limited() -> None:
+    node = SimulatedNode(1, HARMLESS)
+    loop = ClosedLoop(node, make_settings(sched_idle=True))
+    assert quiet(loop).reason is TickReason.ACTIVE  # sched-idle was set
+    loop.run(5)
+    assert quiet(loop).reason is None
+    node.write(node.best_effort[0], Knob.SCHED_IDLE, KnobValue("0 512"))
+    assert quiet(loop).reason is TickReason.ACTIVE
+
+
+def test_no_tick_is_left_out_from_the_first_harm_until_the_last_limit_is_gone() -> None:
+    node = SimulatedNode(1, Plant(noise=0.0))
+    loop = ClosedLoop(node, make_settings())
+    loop.run(20)
+    assert quiet(loop).reason is TickReason.ACTIVE
+    node.wants = [0.0 for _ in node.wants]
+    reasons = []
+    while (found := quiet(loop)).reason is not None:
+        limited = any(cpus is not None for cpus in loop.granted_cpus())
+        reasons.append((found.reason, limited))
+        assert len(reasons) < 1000
+    assert (TickReason.ACTIVE, True) in reasons
+    assert not any(cpus is not None for cpus in loop.granted_cpus())

@@ -59,7 +59,7 @@ class AllocatedRung(ABC):
         self.part = part
         available, need = self._feed_forward(context)
         allocator = self._allocator
-        allocator.ceiling.update(context.now_ns, context.dt_s, available, need)
+        allocator.ceiling.update(context.now_ns, context.elapsed_s, available, need)
         floor = self._floor(limits)
         self._grants = allocator.update(
             part,

@@ -80,7 +80,9 @@ class LinkCeilingRung:
                 use = context.usage.links.get(LinkSide(*key, ingress))
                 others = use.others if use else 0.0
                 available = (1 - _MARGIN_LINK) * carried
-                ceiling.update(context.now_ns, context.dt_s, available, (1 + _MARGIN_USE) * others)
+                ceiling.update(
+                    context.now_ns, context.elapsed_s, available, (1 + _MARGIN_USE) * others
+                )
                 if engaged and not was_engaged and use is not None and use.wanted is not None:
                     ceiling.lower_to(use.wanted)
                 floor = max(_LEAST_BYTES_PER_S, limits.floor * carried)

@@ -1,0 +1,231 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a tick may be left out: what the last tick found, and what a look has seen since.
+
+A look reads counters and no file; it decides nothing but whether a tick is made. A tick is left out
+only if all of this holds:
+
+- In the last tick no service was near its sweet point or without data, nothing was squeezed,
+  tried, written or released, and no knob of a channel was held.
+- Since then each service waited for CPUs for less than half of what its sweet point allows.
+- Since then nothing else came that a tick takes: workloads, a figure of a service, a pause, a
+  configuration, a request for a page.
+- The last tick is less than a second old, or two seconds while all services are asleep.
+
+The indicators of other sources than the waits need no look. Their files and counters are read once
+a second, or their windows are a second or longer.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from controller.core.decision import UNKNOWN, IndicatorStatus, LoopReport
+from controller.core.model import CgroupId, IndicatorName
+from controller.core.settings import IndicatorSpec
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import WorkloadIndex
+
+__all__ = (
+    "LONGEST_NS",
+    "LimitTable",
+    "Quiet",
+    "RatioLimit",
+    "Seen",
+    "TickReason",
+    "WaitLimit",
+    "reason_in_plan",
+    "reason_to_tick",
+)
+
+# Most time between two ticks while a service is awake: files are read and windows are learned once
+# a second, and windows of a second keep their length within a factor of two.
+_AWAKE_NS = 1 * NS_PER_SEC
+# The same while all services are asleep, and so in any case. Pages and metrics are no older.
+LONGEST_NS = 2 * NS_PER_SEC
+# Part of what a sweet point allows that may be seen before a tick judges it: a window may hold
+# twice as much as its last part shows.
+_SAFETY = 0.5
+# The lower end of the dead zone: from this deviation on a service is near its sweet point.
+_NEAR = -0.1
+_QUANTILES: Mapping[IndicatorName, float] = {
+    IndicatorName.RUNQ_P50: 0.50,
+    IndicatorName.RUNQ_P95: 0.95,
+    IndicatorName.RUNQ_P99: 0.99,
+    IndicatorName.RUNQ_DELAY_P99: 0.99,
+}
+
+
+class TickReason(StrEnum):
+    """Why a tick was made.
+
+    ``off``: looks are switched off, or there is no sched probe. ``start``: nothing is known yet, at
+    the start or after an abandoned tick. ``interval``: the last tick is the longest time ago.
+    ``late``: the agent did not get a CPU in time. ``active``: a service suffers, or best-effort
+    work is limited, or a knob changed. ``near``: a service was near its sweet point or without
+    data. ``waits``: a service waits more. ``workloads``: workloads may have come or gone.
+    ``knobs``: knobs are to be read for the first time, or links or cookies to be followed.
+    ``figure``: a service reported a figure. ``pause``: a pause began or ended. ``reload``: the
+    configuration was read. ``request``: a page was asked for. ``recording``: all is recorded.
+    """
+
+    OFF = "off"
+    START = "start"
+    INTERVAL = "interval"
+    LATE = "late"
+    ACTIVE = "active"
+    NEAR = "near"
+    WAITS = "waits"
+    WORKLOADS = "workloads"
+    KNOBS = "knobs"
+    FIGURE = "figure"
+    PAUSE = "pause"
+    RELOAD = "reload"
+    REQUEST = "request"
+    RECORDING = "recording"
+
+
+class WaitLimit(NamedTuple):
+    """How much a workload may wait before a tick judges it.
+
+    At most *share* of its waits may be longer than *sweet_ns*; or, ``by_time``, what they are
+    longer may be at most *share* of the time. Both count in a window of *window_ns*.
+    """
+
+    cgroup: CgroupId
+    sweet_ns: float
+    share: float
+    window_ns: int
+    by_time: bool
+
+
+class RatioLimit(NamedTuple):
+    """The largest inflicted wait of a workload as a part of its waits and runs, before a tick.
+
+    It does not count below *idle_ns*, in which a service counts as idle.
+    """
+
+    cgroup: CgroupId
+    ratio: float
+    idle_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What a tick found: the ``reason`` for which the next look makes a tick in any case.
+
+    Without one, the next tick comes ``longest_ns`` after this one, or when a workload exceeds one
+    of ``waits`` or ``ratios``.
+    """
+
+    reason: TickReason | None = TickReason.START
+    longest_ns: int = 0
+    waits: tuple[WaitLimit, ...] = ()
+    ratios: tuple[RatioLimit, ...] = ()
+
+
+class Seen(NamedTuple):
+    """What a look has seen, *tick_ns* being the period of looks.
+
+    ``since_tick_ns`` and ``since_look_ns`` are the times since the last tick, and since the last
+    look or tick. ``event`` is the first event that came since; ``None``: there was none.
+    """
+
+    tick_ns: int
+    since_tick_ns: int
+    since_look_ns: int
+    event: TickReason | None = None
+
+
+def reason_to_tick(
+    quiet: Quiet, seen: Seen, waits_more: Callable[[Quiet], bool]
+) -> TickReason | None:
+    """Return why a tick has to be made now; ``None``: it is left out.
+
+    *waits_more* returns whether a workload exceeds a limit. Of several reasons the one that says
+    most about a service comes first.
+    """
+    if quiet.reason is not None:
+        return quiet.reason
+    if waits_more(quiet):
+        return TickReason.WAITS
+    if seen.event is not None:
+        return seen.event
+    if seen.since_look_ns > 2 * seen.tick_ns:
+        return TickReason.LATE
+    return TickReason.INTERVAL if seen.since_tick_ns >= quiet.longest_ns else None
+
+
+def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:
+    """Return why the services of *loops* need the next tick; ``None``: they do not."""
+    for loop in loops:
+        if loop.status in UNKNOWN or _is_near(loop.deviation) or _is_near(loop.filtered_deviation):
+            return TickReason.NEAR
+    return None
+
+
+def _is_near(deviation: float | None) -> bool:
+    return deviation is not None and deviation >= _NEAR
+
+
+class LimitTable:
+    """The limits of all services at their present sweet points; unchanged ones are kept."""
+
+    __slots__ = ("_awake_ns", "_index", "_points", "_ratios", "_waits")
+
+    def __init__(self) -> None:
+        self._awake_ns = _AWAKE_NS
+        self._index: WorkloadIndex | None = None
+        self._points: tuple[float | None, ...] = ()
+        self._waits: tuple[WaitLimit, ...] = ()
+        self._ratios: tuple[RatioLimit, ...] = ()
+
+    def update(self, index: WorkloadIndex, loops: tuple[LoopReport, ...]) -> Quiet:
+        """Return what holds until the next tick, for the services of *index* and their *loops*."""
+        points = tuple(each.sweet_point for each in loops)
+        if index is not self._index or points != self._points:
+            self._index, self._points = index, points
+            self._make(index, loops)
+        asleep = all(each.status is IndicatorStatus.IDLE for each in loops)
+        return Quiet(None, LONGEST_NS if asleep else self._awake_ns, self._waits, self._ratios)
+
+    def _make(self, index: WorkloadIndex, loops: Iterable[LoopReport]) -> None:
+        known = {(each.service, each.indicator): each.sweet_point for each in loops}
+        kept = {each: each for each in self._waits}
+        windows_ns = {_AWAKE_NS}
+        waits: list[WaitLimit] = []
+        ratios: list[RatioLimit] = []
+        for service in index.services.values():
+            if service.paused:
+                continue
+            ratio = _SAFETY
+            for spec in service.profile.indicators:
+                windows_ns.add(spec.window_ns)
+                point = _sweet_point(spec, known.get((service.name, spec.name)))
+                if point is None:
+                    continue
+                if spec.name is IndicatorName.WAIT_RATIO:
+                    ratio = min(ratio, _SAFETY * point)
+                elif (quantile := _QUANTILES.get(spec.name)) is not None:
+                    share = _SAFETY * (1.0 - quantile)
+                    by_time = spec.name is IndicatorName.RUNQ_DELAY_P99
+                    waits += (
+                        WaitLimit(cgroup, point, share, spec.window_ns, by_time)
+                        for cgroup in service.cgroups
+                    )
+            idle_ns = service.profile.idle_oncpu_ratio * _AWAKE_NS
+            ratios += (RatioLimit(cgroup, ratio, idle_ns) for cgroup in service.cgroups)
+        self._awake_ns = min(windows_ns)
+        self._waits = tuple(kept.get(each, each) for each in waits)
+        self._ratios = tuple(ratios)
+
+
+def _sweet_point(spec: IndicatorSpec, present: float | None) -> float | None:
+    """Return the sweet point at the present load, or the lowest where the load is not known."""
+    if present is not None:
+        return present
+    known = [each.sweet_point for each in spec.bins]
+    if spec.sweet_point is not None:
+        known.append(spec.sweet_point)
+    return min(known, default=None)

@@ -1,0 +1,61 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ticks that are left out change no decision beyond its time."""
+
+from itertools import pairwise
+
+import pytest
+
+from controller.core.decision import Plan
+from controller.demo.simulated_node import Plant, SimulatedNode
+from tests.support.loops.closed_loop import ClosedLoop, make_settings
+from tests.support.loops.looking_loop import LookingLoop
+
+# Times in which the jobs sleep, work and sleep, in seconds.
+SLEEP_S, WORK_S = 20, 60
+
+
+def changes(loop: ClosedLoop[SimulatedNode]) -> list[tuple[float, bool]]:
+    """Run *loop*; return when a squeeze began or ended, in s, and whether it began."""
+    applied = [(0.0, 0.0)]
+
+    def note(plan: Plan) -> None:
+        applied.append((loop.now_ns / 1e9, plan.demands[0].applied))
+
+    node, wants = loop.node, loop.node.wants
+    for seconds, working in ((SLEEP_S, False), (WORK_S, True), (2 * SLEEP_S, False)):
+        node.wants = wants if working else [0.0 for _ in wants]
+        loop.run(seconds, note)
+    return [
+        (now_s, demand > 0)
+        for (_, before), (now_s, demand) in pairwise(applied)
+        if (before > 0) is not (demand > 0)
+    ]
+
+
+@pytest.mark.parametrize("p99_ns", [5e6, 1.5e6, 0.3e6])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_service_is_protected_as_with_all_ticks(p99_ns: float, seed: int) -> None:
+    """At the lowest latency the harm vanishes with the first squeeze, and comes back after it."""
+    plant = Plant(p99_ns=p99_ns)
+    looking = LookingLoop(SimulatedNode(seed, plant), make_settings())
+    ticking = ClosedLoop(SimulatedNode(seed, plant), make_settings())
+    found, wanted = changes(looking), changes(ticking)
+    assert [began for _, began in found] == [began for _, began in wanted]
+    assert found[0][0] <= wanted[0][0] + 0.2
+    assert all(
+        abs(now_s - then_s) <= 8 for (now_s, _), (then_s, _) in zip(found, wanted, strict=True)
+    )
+    # The jobs have about the same work.
+    assert looking.node.best_effort_cpu_s == pytest.approx(ticking.node.best_effort_cpu_s, rel=0.1)
+    assert looking.found[None] > 75
+
+
+@pytest.mark.parametrize("quiet_p99_ns", [0.1e6, 0.5e6, 1.0e6, 1.8e6])
+def test_a_service_without_neighbours_is_never_squeezed_for(quiet_p99_ns: float) -> None:
+    """The nearer it is to its sweet point of 2 ms, the fewer ticks are left out."""
+    node = SimulatedNode(1, Plant(quiet_p99_ns=quiet_p99_ns), wants=(0.0, 0.0))
+    loop = LookingLoop(node, make_settings())
+    assert not any(demand.applied for plan in loop.run(60) for demand in plan.demands)
+    share = loop.found[None] / loop.found.total()
+    assert (share > 0.7) is (quiet_p99_ns < 0.6e6)

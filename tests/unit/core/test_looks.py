@@ -1,0 +1,152 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a tick may be left out: reasons and their order, limits from sweet points."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from controller.core.decision import IndicatorStatus, LoopReport
+from controller.core.looks import (
+    LONGEST_NS,
+    LimitTable,
+    Quiet,
+    RatioLimit,
+    Seen,
+    TickReason,
+    WaitLimit,
+    reason_in_plan,
+    reason_to_tick,
+)
+from controller.core.model import CgroupId, Channel, IndicatorName, Pause, QosClass, Workload
+from controller.core.settings import LoadBin
+from controller.core.workload_index import WorkloadIndex
+from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
+
+WEB = CgroupId("cpu", 1)
+SERVICE = Workload("web", WEB, "/web", QosClass.LS, "web", "default")
+QUIET = Quiet(None, SECOND_NS)
+RECENT = Seen(TICK_NS, TICK_NS, TICK_NS)
+FRESH = LoopReport(
+    service="web",
+    indicator=IndicatorName.RUNQ_P99,
+    channel=Channel.CPU,
+    status=IndicatorStatus.FRESH,
+    value=1e6,
+    sweet_point=2e6,
+    deviation=-1.0,
+    filtered_deviation=-1.0,
+    demand=0.0,
+    selected=False,
+)
+IDLE = replace(FRESH, status=IndicatorStatus.IDLE, value=None)
+
+
+def reason(quiet: Quiet = QUIET, seen: Seen = RECENT, waits: bool = False) -> TickReason | None:
+    return reason_to_tick(quiet, seen, lambda _: waits)
+
+
+def index(pause: Pause | None = None, **changes: object) -> WorkloadIndex:
+    settings = make_settings(replace(make_spec(2e6), **changes))  # type: ignore[arg-type]
+    return WorkloadIndex((SERVICE,), settings.profiles, pause)
+
+
+def test_a_tick_is_left_out_if_nothing_came_since_the_last_one() -> None:
+    assert reason() is None
+    assert reason(seen=RECENT._replace(since_tick_ns=SECOND_NS - 1)) is None
+
+
+def test_each_of_these_makes_a_tick() -> None:
+    assert reason(Quiet()) is TickReason.START
+    assert reason(seen=RECENT._replace(since_tick_ns=SECOND_NS)) is TickReason.INTERVAL
+    assert reason(seen=RECENT._replace(since_look_ns=2 * TICK_NS + 1)) is TickReason.LATE
+    assert reason(waits=True) is TickReason.WAITS
+    for event in TickReason:
+        assert reason(seen=RECENT._replace(event=event)) is event
+        assert reason(Quiet(event)) is event
+
+
+def test_a_tick_is_left_out_only_if_all_conditions_hold() -> None:
+    found = [
+        reason(Quiet(active, SECOND_NS), Seen(TICK_NS, since_tick, since_look, event), waits)
+        for active, since_tick, since_look, event, waits in product(
+            (None, TickReason.ACTIVE),
+            (TICK_NS, SECOND_NS),
+            (TICK_NS, SECOND_NS),
+            (None, TickReason.FIGURE),
+            (False, True),
+        )
+    ]
+    assert found[0] is None
+    assert None not in found[1:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, None),
+        ({"filtered_deviation": -0.2, "deviation": -0.2}, None),
+        ({"deviation": -0.1}, TickReason.NEAR),
+        ({"filtered_deviation": -0.1}, TickReason.NEAR),
+        ({"deviation": None, "filtered_deviation": None}, None),
+        *(({"status": each}, TickReason.NEAR) for each in ("stale", "lost", "implausible")),
+    ],
+)
+def test_a_service_near_its_sweet_point_or_without_data_needs_the_next_tick(
+    changes: dict[str, object], wanted: TickReason | None
+) -> None:
+    if "status" in changes:
+        changes = {"status": IndicatorStatus(str(changes["status"]))}
+    assert reason_in_plan([FRESH, replace(FRESH, **changes)]) is wanted  # type: ignore[arg-type]
+
+
+def test_ticks_are_rarer_while_all_services_are_asleep() -> None:
+    table = LimitTable()
+    assert table.update(index(), (FRESH,)).longest_ns == SECOND_NS
+    assert table.update(index(), (FRESH, IDLE)).longest_ns == SECOND_NS
+    assert table.update(index(), (IDLE,)).longest_ns == LONGEST_NS
+    assert table.update(index(), ()).longest_ns == LONGEST_NS
+
+
+def test_a_short_window_makes_ticks_more_frequent() -> None:
+    assert LimitTable().update(index(window_ns=SECOND_NS // 2), (FRESH,)).longest_ns == 5 * 10**8
+
+
+def test_half_of_what_the_sweet_point_allows_is_the_limit() -> None:
+    quiet = LimitTable().update(index(), (FRESH,))
+    (limit,) = quiet.waits
+    assert limit.share == pytest.approx(0.005)
+    assert limit == WaitLimit(WEB, 2e6, limit.share, SECOND_NS, by_time=False)
+    assert quiet.ratios == (RatioLimit(WEB, 0.5, 0.005 * SECOND_NS),)
+    report = replace(FRESH, indicator=IndicatorName.WAIT_RATIO, sweet_point=0.3)
+    quiet = LimitTable().update(index(name=IndicatorName.WAIT_RATIO), (report,))
+    assert quiet.ratios == (RatioLimit(WEB, 0.15, 0.005 * SECOND_NS),)
+
+
+def test_arrivals_are_limited_by_time() -> None:
+    report = replace(FRESH, indicator=IndicatorName.RUNQ_DELAY_P99)
+    (limit,) = LimitTable().update(index(name=IndicatorName.RUNQ_DELAY_P99), (report,)).waits
+    assert limit.by_time
+
+
+def test_the_limit_is_that_of_the_present_load_or_the_lowest() -> None:
+    binned = index(bins=(LoadBin(1.0, 3e6), LoadBin(2.0, 1e6)))
+    table = LimitTable()
+    assert table.update(binned, (replace(FRESH, sweet_point=3e6),)).waits[0].sweet_ns == 3e6
+    assert table.update(binned, (replace(FRESH, sweet_point=None),)).waits[0].sweet_ns == 1e6
+
+
+def test_without_a_sweet_point_and_for_a_paused_service_there_is_no_limit() -> None:
+    unknown = replace(FRESH, sweet_point=None)
+    assert LimitTable().update(index(sweet_point=None), (unknown,)).waits == ()
+    paused = LimitTable().update(index(Pause(services=("web",))), (FRESH,))
+    assert (paused.waits, paused.ratios) == ((), ())
+
+
+def test_unchanged_limits_stay_the_same_objects() -> None:
+    table, same = LimitTable(), index()
+    before = table.update(same, (FRESH,))
+    assert table.update(same, (FRESH,)).waits is before.waits
+    after = table.update(same, (replace(FRESH, sweet_point=3e6),))
+    assert after.waits is not before.waits
