@@ -202,8 +202,7 @@ class Agent:
             # The first tick only reads the counters; indicators are differences of two readings.
             if self._once and self._ticks >= 2:
                 return 0
-            settings = self._config.settings
-            due_ns += settings.tick_ns if self._looks.in_use else self._planner.period_ns
+            due_ns += self._planner.period_ns
             overrun = time.monotonic_ns() > due_ns
             if self._wait_until(due_ns):
                 return 0
@@ -238,7 +237,7 @@ class Agent:
     def _look(self) -> None:
         """Make a tick if one is needed."""
         try:
-            reason = self._looks.reason(time.monotonic_ns())
+            reason = self._looks.reason(time.monotonic_ns(), self._planner.period_ns)
             self._published.count_look(reason)
             if reason is not None:
                 self._published.between_ticks.clear()

@@ -5,8 +5,9 @@
 The knobs of one workload are five files and take 50 to 70 us to read, on a busy host twice that.
 Those of a thousand workloads would add 60 ms to a tick, so a tick reads at most four targets that
 are known and 32 cgroups that are new. With ticks of 200 ms a round over up to 100 targets takes
-5 s, over more of them proportionally longer (1,000: 50 s). A write does not depend on these
-readings: the executor reads the knob first.
+5 s, over more of them proportionally longer (1,000: 50 s). A tick after a longer time reads four
+for each half second of it, so that rounds go on while ticks are left out. A write does not depend
+on these readings: the executor reads the knob first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,8 @@ __all__ = ("KnobPoller",)
 
 _ROUND_NS = 5 * NS_PER_SEC
 _MAX_READS = 4  # targets per tick
+_READS_NS = 500_000_000  # so long a time without ticks stands for a tick
+_LONGEST_NS = 2 * NS_PER_SEC
 _MAX_NEW = 32  # new cgroups per tick
 
 _ByKnob = dict[Knob, KnobReading]
@@ -96,15 +99,16 @@ class KnobPoller:
         self._read(now)
 
     def poll(self, now_ns: int) -> None:
-        """Read the next new targets, at most 32, and those of the round, at most four."""
+        """Read the next new targets, at most 32, and those of the round, at most four per tick."""
         if self._new:
             new = list(islice(self._new, _MAX_NEW))
             for target in new:
                 del self._new[target]
             self._read(new)
-        elapsed_ns = min(now_ns - self._polled_ns, NS_PER_SEC)
+        elapsed_ns = min(now_ns - self._polled_ns, _LONGEST_NS)
         self._polled_ns = now_ns
-        self._budget = min(_MAX_READS, self._budget + len(self._targets) * elapsed_ns / _ROUND_NS)
+        most = max(_MAX_READS, _MAX_READS * elapsed_ns // _READS_NS)
+        self._budget = min(most, self._budget + len(self._targets) * elapsed_ns / _ROUND_NS)
         count = min(int(self._budget), len(self._targets))
         self._budget -= count
         if count:

@@ -52,12 +52,15 @@ class Looks:
         """Let the next look make a tick, for *reason*."""
         self._quiet = Quiet(reason)
 
-    def reason(self, now_ns: int) -> TickReason | None:
-        """Return why a tick is made now; ``None``: it is left out."""
+    def reason(self, now_ns: int, period_ns: int) -> TickReason | None:
+        """Return why a tick is made now; ``None``: it is left out.
+
+        This look was due *period_ns* after the last one.
+        """
         if not self.in_use:
             return self._always or TickReason.OFF
         seen = Seen(
-            tick_ns=self._follower.config.settings.tick_ns,
+            period_ns=period_ns,
             since_tick_ns=now_ns - self._tick_ns,
             since_look_ns=now_ns - self._look_ns,
             event=None if self._quiet.reason else self._event(now_ns),
@@ -70,7 +73,7 @@ class Looks:
     def _event(self, now_ns: int) -> TickReason | None:
         if self._published.is_asked:
             return TickReason.REQUEST
-        if self._follower.is_due(now_ns):
+        if self._follower.has_news(now_ns):
             return TickReason.WORKLOADS
         if self._node.services.answers != self._answers:
             return TickReason.FIGURE

@@ -239,6 +239,11 @@ class Node:
         """
         return self.cluster is not None or self._scanner.has_changed(self.sampler.cgroup_changes)
 
+    def has_news(self) -> bool:
+        """Return whether cgroups were made or removed, or pods changed, since the last ``scan``."""
+        changed = self._scanner.has_changed(self.sampler.cgroup_changes)
+        return changed or (self.cluster is not None and self.cluster.has_news)
+
     @property
     def left_out(self) -> tuple[str, ...]:
         """Why cgroups that a rule matches are no workloads; see ``WorkloadScanner``."""

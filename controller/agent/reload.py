@@ -128,7 +128,7 @@ class ConfigFollower:
         stay as they were.
         """
         arrival = arrival and self._arrivals.allows(now_ns)
-        if not arrival and not self.is_due(now_ns):
+        if not arrival and not self._is_due(now_ns):
             return Change.NOTHING
         budget = self._arrivals if arrival else self._budget
         self._next_forced_scan_ns = now_ns + _FORCED_SCAN_NS
@@ -138,8 +138,11 @@ class ConfigFollower:
         finally:
             budget.spend(time.thread_time_ns() - began_ns)
 
-    def is_due(self, now_ns: int) -> bool:
-        """Return whether a scan is due."""
+    def has_news(self, now_ns: int) -> bool:
+        """Return whether a scan is due that may find other workloads than the last one."""
+        return self._budget.allows(now_ns) and self._node.has_news()
+
+    def _is_due(self, now_ns: int) -> bool:
         if now_ns >= self._next_forced_scan_ns:
             return True
         return self._budget.allows(now_ns) and self._node.has_changed()

@@ -126,13 +126,13 @@ class Quiet:
 
 
 class Seen(NamedTuple):
-    """What a look has seen, *tick_ns* being the period of looks.
+    """What a look has seen that was due ``period_ns`` after the last one.
 
     ``since_tick_ns`` and ``since_look_ns`` are the times since the last tick, and since the last
     look or tick. ``event`` is the first event that came since; ``None``: there was none.
     """
 
-    tick_ns: int
+    period_ns: int
     since_tick_ns: int
     since_look_ns: int
     event: TickReason | None = None
@@ -152,7 +152,7 @@ def reason_to_tick(
         return TickReason.WAITS
     if seen.event is not None:
         return seen.event
-    if seen.since_look_ns > 2 * seen.tick_ns:
+    if seen.since_look_ns > 2 * seen.period_ns:
         return TickReason.LATE
     return TickReason.INTERVAL if seen.since_tick_ns >= quiet.longest_ns else None
 

@@ -307,7 +307,7 @@ class Planner:
 
     @property
     def period_ns(self) -> int:
-        """How long after the last tick the next one is due, if none is left out by looks.
+        """How long after the last tick or look the next one is due.
 
         It comes later while best-effort work hardly runs and no channel asks for a squeeze; never
         where the work is not measured.

@@ -125,6 +125,11 @@ class Cluster:
             if each.failure is not None:
                 raise each.failure
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the list of pods has changed since the last ``poll_profiles``."""
+        return self._watcher.pods is not self._pods
+
     def poll_profiles(self) -> bool:
         """Let ``with_profiles`` use the newest profiles; return whether they changed.
 

@@ -123,7 +123,7 @@ def test_cpu_of_a_look(workloads: int, site: Site) -> None:
                 quiet = table.update(index, plan.loops)
                 looks.end_tick(snapshot, replace(quiet, longest_ns=NS_PER_SEC))
             else:
-                looks.reason(time.monotonic_ns())
+                looks.reason(time.monotonic_ns(), 200_000_000)
                 took["look"].append(time.thread_time_ns() - began_ns)
     for what, found in took.items():
         print(f"\n{workloads} workloads, {what}: {statistics.median(found) / 1e3:.0f} us")

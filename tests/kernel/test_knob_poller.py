@@ -112,9 +112,17 @@ def test_a_number_of_targets_that_does_not_divide_the_round_skips_none(
     polled.poller.set_targets(dict.fromkeys(polled.targets, QUOTA))
     for pod in pods:
         set_quota(pod, 50_000, 100_000)
-    for second in range(1, 20):  # four targets per poll
+    for second in range(1, 20):
         polled.poller.poll(second * NS_PER_SEC)
     assert {polled.quota(target) for target in polled.targets} == {"50000 100000 0"}
+
+
+def test_a_poll_after_two_seconds_reads_more(polled: Polled, pods: list[Path]) -> None:
+    polled.poller.set_targets(dict.fromkeys(polled.targets, QUOTA))
+    for pod in pods:
+        set_quota(pod, 50_000, 100_000)
+    polled.poller.poll(2 * NS_PER_SEC)
+    assert sum(polled.quota(target) == "50000 100000 0" for target in polled.targets) == 3
 
 
 @pytest.mark.thorough

@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     add("--without", nargs="+", default=[], metavar="SWITCH", help="parts of the law that are off")
     add("--resctrl", action="store_true", help="the machine has resctrl")
+    add("--looks", action="store_true", help="leave out ticks that need no decision")
     add("--json", type=Path, metavar="FILE", help="write the results to FILE")
     add("--baseline", type=Path, metavar="FILE",
         help=f"take the runs of {BASELINE} from a file of --json")  # fmt: skip
@@ -90,7 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.seeds < 1 or options.jobs < 1:
         parser.error("--seeds and --jobs must be at least 1")
-    setup = Setup(options.profile, options.resctrl, tuple(options.without), options.fault)
+    setup = Setup(
+        options.profile,
+        options.resctrl,
+        tuple(options.without),
+        options.fault,
+        options.looks,
+    )
     try:
         settings_for(setup, Machine())
     except ConfigError as error:

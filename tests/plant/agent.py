@@ -18,6 +18,7 @@ from controller.core.knob_values import (
     parse_quota,
 )
 from controller.core.learning.state import LearnedIndicator
+from controller.core.looks import TickReason
 from controller.core.model import (
     Blame,
     CgroupId,
@@ -38,6 +39,7 @@ from controller.core.settings import HostFacts, ResctrlFacts, Settings
 from tests.plant.machine import Machine
 from tests.plant.node import Node
 from tests.plant.profiles import CONFIG, ProfileKind, read
+from tests.support.loops.looking_loop import Looker
 
 __all__ = ("Agent", "Fault", "Setup", "settings_for")
 
@@ -62,12 +64,16 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class Setup:
-    """How the agent is set up; *without* are parts of the law that are off."""
+    """How the agent is set up; *without* are parts of the law that are off.
+
+    *looks*: ticks are left out as the agent does it.
+    """
 
     profile: ProfileKind = ProfileKind.OBJECTIVE
     resctrl: bool = False
     without: tuple[str, ...] = ()
     fault: Fault = Fault.NONE
+    looks: bool = False
 
 
 def settings_for(setup: Setup, machine: Machine) -> Settings:
@@ -98,7 +104,7 @@ def settings_for(setup: Setup, machine: Machine) -> Settings:
 class Agent:
     """Steps the planner and applies its plans to the node.
 
-    ``writes`` counts the knobs written so far.
+    ``writes`` counts the knobs written so far, ``ticks`` the plans.
     """
 
     def __init__(
@@ -128,7 +134,9 @@ class Agent:
         self._bytes: list[int] = [0] * len(self._workloads)
         self._figures: list[tuple[float, float | None]] = []
         self._last = (0.0, 0.0)
-        self.writes = 0
+        self.writes = self.ticks = 0
+        self._looker = Looker(self._workloads) if setup.looks else None
+        self._seen: ServiceReading | None = None
 
     def _add_knobs(self) -> None:
         free = KnobValue("max 100000 0")
@@ -153,12 +161,30 @@ class Agent:
         return self._planner.learned
 
     def step(self) -> float:
-        """Take one tick; return the time in s after which the next one is due."""
-        plan = self._planner.step(self._snapshot(), self._outcomes)
+        """Take one tick or look; return the time in s after which the next one is due."""
+        snapshot = self._snapshot()
+        if self._looker is None or self._is_needed(self._looker, snapshot):
+            self._tick(snapshot)
+        return self._planner.period_ns / NS
+
+    def _is_needed(self, looker: Looker, snapshot: Snapshot) -> bool:
+        (figure,) = snapshot.services
+        is_new = self._seen is None or (figure.age_ns or 0) < (self._seen.age_ns or 0)
+        self._seen = figure
+        event = TickReason.FIGURE if is_new else None
+        return looker.look(snapshot, self._planner.period_ns, event) is not None
+
+    def _tick(self, snapshot: Snapshot) -> None:
+        self.ticks += 1
+        if self._looker is not None:
+            snapshot = replace(snapshot, left_out_ns=self._looker.left_out_ns)
+        plan = self._planner.step(snapshot, self._outcomes)
         self._outcomes = tuple(self._execute(each) for each in plan.actions)
         if self._outcomes:
             self._present = tuple(self._readings.values())
-        return self._planner.period_ns / NS
+        if self._looker is not None:
+            quiet = self._planner.quiet(plan, self._planner.settle(self._outcomes))
+            self._looker.end_tick(snapshot.time_ns, quiet)
 
     def _execute(self, action: Action) -> Outcome:
         self.writes += 1

@@ -16,7 +16,7 @@ from controller.probes.sched_look import WaitLook
 from controller.probes.slots import Member, View
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop
 
-__all__ = ("Arrays", "LookingLoop")
+__all__ = ("Looker", "LookingLoop")
 
 _WORDS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns", "wait_host_ns")
 
@@ -49,37 +49,62 @@ class Arrays:
         self.look.rebase(time_ns)
 
 
-class LookingLoop(ClosedLoop[SimulatedNode]):
-    """A closed loop that looks in each period; ``found`` counts the results, ``None`` quiet."""
+class Looker:
+    """Looks at the arrays as the agent does; ``found`` counts the results, ``None``: no tick."""
 
-    def __init__(self, node: SimulatedNode, settings: Settings | None = None) -> None:
-        super().__init__(node, settings)
-        self._arrays = Arrays(node.workloads)
+    def __init__(self, workloads: tuple[Workload, ...]) -> None:
+        self._arrays = Arrays(workloads)
         self._quiet = Quiet()
         self._tick_ns = self._look_ns = 0
-        self._plan: Plan | None = None
         self.found: Counter[TickReason | None] = Counter()
 
+    @property
     def left_out_ns(self) -> int:
         return self._look_ns - self._tick_ns
 
-    def step(self) -> Plan:
-        """Make a tick if a look finds a reason; return the last plan."""
-        snapshot = self.node.snapshot(self.now_ns)
+    def look(
+        self, snapshot: Snapshot, period_ns: int, event: TickReason | None = None
+    ) -> TickReason | None:
+        """Return why a tick is to be made of *snapshot*, if it is."""
+        now_ns = snapshot.time_ns
         self._arrays.count(snapshot)
-        seen = Seen(TICK_NS, self.now_ns - self._tick_ns, self.now_ns - self._look_ns)
+        seen = Seen(period_ns, now_ns - self._tick_ns, now_ns - self._look_ns, event)
         exceeds = self._arrays.look.exceeds
         reason = reason_to_tick(self._quiet, seen, lambda q: exceeds(self._arrays.view, q))
         self.found[reason] += 1
         if reason is None:
-            self._look_ns = self.now_ns
+            self._look_ns = now_ns
+        return reason
+
+    def end_tick(self, time_ns: int, quiet: Quiet) -> None:
+        self._quiet = quiet
+        self._tick_ns = self._look_ns = time_ns
+        self._arrays.end_tick(time_ns)
+
+
+class LookingLoop(ClosedLoop[SimulatedNode]):
+    """A closed loop that looks in each period."""
+
+    def __init__(self, node: SimulatedNode, settings: Settings | None = None) -> None:
+        super().__init__(node, settings)
+        self._looker = Looker(node.workloads)
+        self._plan: Plan | None = None
+
+    @property
+    def found(self) -> Counter[TickReason | None]:
+        return self._looker.found
+
+    def left_out_ns(self) -> int:
+        return self._looker.left_out_ns
+
+    def step(self) -> Plan:
+        """Make a tick if a look finds a reason; return the last plan."""
+        now_ns = self.now_ns
+        if self._looker.look(self.node.snapshot(now_ns), TICK_NS) is None:
             self.tick += 1
             assert self._plan is not None
             return self._plan
         self._plan = super().step()
-        in_force = self.planner.settle(self.outcomes)
-        self._quiet = self.planner.quiet(self._plan, in_force)
-        assert self.latest is not None
-        self._tick_ns = self._look_ns = self.latest.time_ns
-        self._arrays.end_tick(self._tick_ns)
+        quiet = self.planner.quiet(self._plan, self.planner.settle(self.outcomes))
+        self._looker.end_tick(now_ns, quiet)
         return self._plan
