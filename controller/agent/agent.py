@@ -227,7 +227,8 @@ class Agent:
             if taken.si_signo == ARRIVAL:
                 # A tick of its own, unless one began since: the others stay where they are.
                 if self._doorbell is not None and self._doorbell.waits:
-                    self._try_tick()
+                    self._looks.expect(TickReason.ARRIVAL)
+                    self._look()
                 continue
             if taken.si_signo != signal.SIGHUP:
                 _log.info("%s: restoring every knob", signal.Signals(taken.si_signo).name)
@@ -300,7 +301,7 @@ class Agent:
         in_force = self._planner.settle(self._outcomes)
         self._looks.end_tick(snapshot, self._planner.quiet(plan, in_force))
         self._node.dispatch(snapshot, plan, in_force, self._planner.past_evictions)
-        self._published.count(plan, self._outcomes, snapshot.evictions)
+        self._published.count(plan, self._outcomes, snapshot.evictions, snapshot.left_out_ns)
         for verdict in plan.verdicts:
             _log.info("%s: %s", verdict.subject, verdict.text)
         if self._cost.poll(started_ns) and self._cost.cost is not None:

@@ -67,7 +67,8 @@ class TickReason(StrEnum):
     data. ``waits``: a service waits more. ``workloads``: workloads may have come or gone.
     ``knobs``: knobs are to be read for the first time, or links or cookies to be followed.
     ``figure``: a service reported a figure. ``pause``: a pause began or ended. ``reload``: the
-    configuration was read. ``request``: a page was asked for. ``recording``: all is recorded.
+    configuration was read. ``request``: a page was asked for.
+    ``arrival``: a container is about to run. ``recording``: all is recorded.
     """
 
     OFF = "off"
@@ -83,6 +84,7 @@ class TickReason(StrEnum):
     PAUSE = "pause"
     RELOAD = "reload"
     REQUEST = "request"
+    ARRIVAL = "arrival"
     RECORDING = "recording"
 
 

@@ -69,17 +69,19 @@ class SufferingClock:
         # The time that the plans so far stand for.
         self.ran_ns = 0
 
-    def update(self, plan: Plan) -> Mapping[tuple[str, Channel, str], int]:
+    def update(self, plan: Plan, left_out_ns: int = 0) -> Mapping[tuple[str, Channel, str], int]:
         """Return the time (ns) since the last plan of each service that suffers in *plan*.
 
-        Keys are service, channel, and a ``ChannelState`` or ``OTHER``.
+        Ticks were left out for *left_out_ns* of it, because no service suffered. Keys are service,
+        channel, and a ``ChannelState`` or ``OTHER``.
         """
         last_ns = plan.time_ns if self._last_ns is None else self._last_ns
         elapsed_ns = max(0, min(plan.time_ns - last_ns, _LONGEST_NS))
         self._last_ns = plan.time_ns
         self.ran_ns += elapsed_ns
+        suffered_ns = max(0, elapsed_ns - left_out_ns)
         return {
-            (service, channel, found.state): elapsed_ns
+            (service, channel, found.state): suffered_ns
             for (service, channel), found in suffering(plan.loops, plan.demands).items()
         }
 

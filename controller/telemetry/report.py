@@ -207,16 +207,20 @@ class PublishedState:
         return self.between_ticks.wait(_YIELD_S)
 
     def count(
-        self, plan: Plan, outcomes: tuple[Outcome, ...], evictions: tuple[EvictionAnswer, ...] = ()
+        self,
+        plan: Plan,
+        outcomes: tuple[Outcome, ...],
+        evictions: tuple[EvictionAnswer, ...] = (),
+        left_out_ns: int = 0,
     ) -> None:
         """Count the channel states of *plan*, the results of its writes, and eviction answers.
 
-        The verdicts of *plan* are kept.
+        The verdicts of *plan* are kept. *left_out_ns*: see ``Snapshot``.
         """
         for answer in evictions:
             eviction = answer.channel, answer.result
             self.evictions[eviction] = self.evictions.get(eviction, 0) + 1
-        for suffered, elapsed_ns in self._clock.update(plan).items():
+        for suffered, elapsed_ns in self._clock.update(plan, left_out_ns).items():
             self.suffered_ns[suffered] = self.suffered_ns.get(suffered, 0) + elapsed_ns
         self._count_states(plan)
         self.verdicts.extend((plan.time_ns, verdict) for verdict in plan.verdicts)

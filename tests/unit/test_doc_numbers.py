@@ -51,12 +51,12 @@ def rule(alert: str, pattern: str) -> float:
 CALM_MS = tick_ms() * constant("core.planner._CALM_TICKS")
 # (pattern of what documents say, the number in the code)
 STATED = (
-    (rf"next tick \({N} ms\)", tick_ms()),
-    (rf"gets its tick within {N} ms", tick_ms()),
+    (rf"next tick \({N} ms;", tick_ms()),
+    (rf"next tick \(\S+ ms; {N} ms while best-effort", CALM_MS),
     (rf"or {N} seconds while all services are asleep", seconds("core.looks.LONGEST_NS")),
     (rf"Pages are at most {N} seconds old", seconds("core.looks.LONGEST_NS")),
     (rf"ticks? (?:come )?every {N} ms while best-effort", CALM_MS),
-    (rf"makes a tick, every {N} ms while best-effort", CALM_MS),
+    (rf"schedule, and every {N} ms while best-effort", CALM_MS),
     (rf"pages and tries again every {N} s\b", constant("telemetry.http._RETRY_S")),
     (rf"then a pause of {N} times its CPU time", constant("telemetry.http_limits._PAUSE_RATIO")),
     (rf"at most {N} rows a table", constant("page.node._MOST")),

@@ -126,7 +126,8 @@ class MomentBuilder:
             self._set_workloads(workloads)
         if in_force.knobs is not self._in_force.knobs:
             self._compare(snapshot, plan, outcomes, in_force, mode)
-        self._take_suffering(plan)  # in the time before, in which the last record held
+        # In the time before, in which the last record held.
+        self._take_suffering(plan, snapshot.left_out_ns)
         self._in_force = in_force
         refused = [each for each in outcomes if each.failure is Failure.REFUSED]
         self._keep(self._refused, refused)
@@ -192,9 +193,9 @@ class MomentBuilder:
         }
         self._set_granted()
 
-    def _take_suffering(self, plan: Plan) -> None:
+    def _take_suffering(self, plan: Plan, left_out_ns: int) -> None:
         limited = bool(self._in_force.limited)
-        for suffers, elapsed_ns in self._clock.update(plan).items():
+        for suffers, elapsed_ns in self._clock.update(plan, left_out_ns).items():
             if elapsed_ns:
                 key = *suffers, limited
                 self._suffered[key] = self._suffered.get(key, 0) + elapsed_ns

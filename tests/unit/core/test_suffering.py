@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controller.core.decision import IndicatorStatus, Plan
 from controller.core.model import Channel, IndicatorName
-from controller.core.suffering import OTHER, suffering
+from controller.core.suffering import OTHER, SufferingClock, suffering
 from controller.telemetry.metrics.agent import counter_families
 from controller.telemetry.report import PublishedState
 from tests.support import reports
@@ -38,3 +38,13 @@ def test_the_time_of_it_is_counted() -> None:
     (family,) = (each for each in counter_families(published) if "above_sweet" in each.name)
     (sample,) = family.samples
     assert (sample.value, sample.labels["state"]) == (8.0, "squeeze")
+
+
+def test_no_service_suffered_while_ticks_were_left_out() -> None:
+    clock = SufferingClock()
+    clock.update(Plan(time_ns=10**9, loops=(LOOP,), demands=(DEMAND,)))
+    plan = Plan(time_ns=3 * 10**9, loops=(LOOP,), demands=(DEMAND,))
+    assert clock.update(plan, left_out_ns=18 * 10**8) == {
+        ("web", Channel.CPU, "squeeze"): 2 * 10**8
+    }
+    assert clock.ran_ns == 2 * 10**9

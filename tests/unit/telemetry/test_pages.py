@@ -12,6 +12,7 @@ import re
 import time
 
 from prometheus_client.parser import text_string_to_metric_families
+import pytest
 
 from controller.core.decision import (
     Plan,
@@ -124,6 +125,18 @@ def test_with_a_token_readyz_has_no_names(published: PublishedState, tmp_path: P
         assert get(port, "/readyz") == (503, expected)
     finally:
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "asks"),
+    [("/", True), ("/metrics", True), ("/statusz", True), ("/healthz", False), ("/readyz", False)],
+)
+def test_who_reads_the_state_gets_a_tick_and_a_probe_of_kubelet_does_not(
+    port: int, published: PublishedState, path: str, asks: bool
+) -> None:
+    published.report = report(time.monotonic_ns())
+    assert get(port, path)[0] == 200
+    assert published.is_asked is asks
 
 
 def test_each_source_has_a_series(port: int, published: PublishedState) -> None:

@@ -41,6 +41,19 @@ def test_a_polled_figure_that_is_no_time_is_a_problem(place: Path) -> None:
         levels.close()
 
 
+def test_figures_are_counted_and_failures_are_not(place: Path) -> None:
+    source = pushes("web")
+    levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(source,)))
+    assert levels.answers == 0
+    send(place, b"web 3")
+    eventually("the figure", lambda: levels.answers == 1)
+    send(place, b"web x")
+    eventually("the error", lambda: sum(state(levels, "web").errors.values()) == 1)
+    assert levels.answers == 1
+    levels.close()
+    assert ServiceLevels(None).answers == 0
+
+
 def test_a_change_is_logged_before_it_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
     ledger = Ledger(pushes("web"))
     seen = []

@@ -8,6 +8,11 @@ from controller.nri.doorbell import DoorbellState
 from controller.telemetry.metrics.agent import agent_families
 from controller.telemetry.report import PublishedState
 from tests.support.reports import report
+from controller.core.decision import Plan
+from controller.core.looks import TickReason
+from controller.telemetry.metrics.agent import agent_families, counter_families
+from controller.telemetry.report import QUIET, PublishedState
+from tests.support.reports import DEMAND, report
 
 
 def test_every_reason_of_a_restart_has_a_series_from_the_start() -> None:
@@ -47,3 +52,20 @@ def test_new_containers_that_the_runtime_told_of_are_counted() -> None:
     assert samples["sweetpoint_nri_arrivals_total", "late"] == 2
     assert dict(PublishedState(report=found).status())["nri"] == state
     assert not any("nri" in family.name for family in agent_families(report(0)))
+def test_every_result_of_a_look_has_a_series_from_the_start() -> None:
+    published = PublishedState()
+    for reason in (TickReason.START, None, None):
+        published.count_look(reason)
+    (family,) = (each for each in counter_families(published) if each.name == "sweetpoint_looks")
+    counts = {each.labels["result"]: each.value for each in family.samples}
+    assert counts == dict.fromkeys((QUIET, *TickReason), 0.0) | {QUIET: 2.0, "start": 1.0}
+
+
+def test_a_look_without_a_tick_counts_the_states_that_last_on() -> None:
+    plan = Plan(time_ns=0, demands=(DEMAND,))
+    published = PublishedState(report=report(0, plan=plan))
+    published.count(plan, ())
+    published.count_look(None)
+    published.count_look(TickReason.WAITS)  # its tick counts them
+    assert published.decisions == {(DEMAND.channel, DEMAND.state): 2}
+    assert dict(published.status())["tick"]["looks"] == {QUIET: 1, "waits": 1}
