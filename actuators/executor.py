@@ -31,7 +31,7 @@ from actuators.base import (
 )
 from actuators.held_knobs import HeldKnobs
 from actuators.journal import Journal, JournalError, Record
-from actuators.ordering import Backoff, group_actions, order_actions
+from actuators.ordering import Backoff, group_actions, is_passing, order_actions
 from actuators.reading import SupportCache, read_knobs
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.knob_values import write_text
@@ -285,7 +285,7 @@ class Executor:
             return outcome
         code = outcome.errno or errno.EIO
         refusal = self._backoff.refused(*key, now_ns, code, outcome.message)
-        if refusal.times == 1:
+        if refusal.times == 1 and not is_passing(outcome.action.knob, code):
             _log.warning("%s", outcome.message)
         return replace(outcome, retry_ns=refusal.retry_at_ns)
 

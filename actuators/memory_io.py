@@ -1,6 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Actuators of the memory and io controllers: memory.high, io.weight, io.max (cgroup v2 only).
+"""Actuators of the memory and io controllers: memory.high, memory.max, io.weight, io.max.
+
+All but memory.max exist on cgroup v2 only.
 
 memory.high is the usage above which a cgroup is throttled and its memory reclaimed. Canonical
 value: bytes, or ``max``. The kernel stores whole pages and rounds down (page_counter_memparse in
@@ -8,6 +10,12 @@ mm/page_counter.c). memory.soft_limit_in_bytes of v1 is no substitute, because i
 the whole machine is short of memory. Kernels before 6.16 reclaim in the writer's context, up to 16
 rounds, when the limit is lowered below the usage (memory_high_write in mm/memcontrol.c): it has to
 be lowered in small steps.
+
+memory.max is the usage that a cgroup cannot exceed: beyond it the kernel reclaims, then kills a
+process of the cgroup. The file of v1 is memory.limit_in_bytes, in a hierarchy of its own. Canonical
+value: bytes, or ``max``. v1 refuses a limit below what it cannot reclaim with EBUSY
+(mem_cgroup_resize_max in mm/memcontrol-v1.c). v2 accepts it and kills at once (memory_max_write in
+mm/memcontrol.c). So a lower limit is not written there if it is below the usage of that moment.
 
 io.weight is the share of a cgroup of a busy disk. Canonical value: the default weight, 1 to
 10,000. Weights of single devices, which another program may have set, are neither read nor
@@ -46,30 +54,31 @@ __all__ = (
     "IoMax",
     "IoWeight",
     "MemoryHigh",
+    "MemoryMax",
 )
 
 # A disk that was removed while it was in use is "(unknown)" until its last user has closed it
 # (bdi_dev_name in mm/backing-dev.c). Its limits belong to no disk that can be named.
 _DISK = re.compile(r"[0-9]+:[0-9]+ ")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+# v1 shows "no limit" as the largest number of whole pages (PAGE_COUNTER_MAX in
+# include/linux/page_counter.h).
+_NO_LIMIT_V1 = (2**63 - 1) // _PAGE * _PAGE
 
 
-class MemoryHigh(CgroupKnob):
-    """The actuator of ``Knob.MEMORY_HIGH``."""
-
-    knob = Knob.MEMORY_HIGH
-    files: ClassVar[dict[Literal["v1", "v2"], str]] = {"v2": "memory.high"}
+class _MemoryKnob(CgroupKnob):
+    """Base of the limits of memory: one file with bytes, or no limit."""
 
     def read_from(self, cgroup: Cgroup) -> KnobValue:
-        """Return memory.high of an open cgroup."""
-        value = KnobValue(cgroup.read("memory.high"))
-        parse_amount(value)
-        return value
+        """Return the limit of an open cgroup."""
+        value = KnobValue(cgroup.read(self.files[self.version]))
+        return KnobValue("max") if parse_amount(value) >= _NO_LIMIT_V1 else value
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: return the write from *previous* to *value*."""
-        parse_amount(value)
-        return () if previous == value else (Step("memory.high", value, value),)
+        unlimited = parse_amount(value) == math.inf and self.version == "v1"
+        text = "-1" if unlimited else value
+        return () if previous == value else (Step(self.files[self.version], text, value),)
 
     def matches(self, expected: KnobValue, found: KnobValue) -> bool:
         """Pure: return whether *found* is *expected*, possibly rounded down to a page."""
@@ -80,6 +89,36 @@ class MemoryHigh(CgroupKnob):
         """Pure: lower values first; the kernel accepts any order."""
         now, goal = parse_amount(previous), parse_amount(value)
         return Phase.TIGHTEN if goal < now else Phase.LOOSEN
+
+
+class MemoryHigh(_MemoryKnob):
+    """The actuator of ``Knob.MEMORY_HIGH``."""
+
+    knob = Knob.MEMORY_HIGH
+    files: ClassVar[dict[Literal["v1", "v2"], str]] = {"v2": "memory.high"}
+
+
+class MemoryMax(_MemoryKnob):
+    """The actuator of ``Knob.MEMORY_MAX``, in the hierarchy of the memory controller."""
+
+    knob = Knob.MEMORY_MAX
+    files: ClassVar[dict[Literal["v1", "v2"], str]] = {
+        "v1": "memory.limit_in_bytes",
+        "v2": "memory.max",
+    }
+
+    def write_step(self, directory: Cgroup, step: Step) -> None:
+        """Write the limit; one that would kill at once is refused as v1 does, with EBUSY.
+
+        The usage may still grow between the reading and the write: callers leave room for that.
+        """
+        if self.version == "v2" and step.state != "max":
+            used = int(directory.read("memory.current"))
+            limit = parse_amount(self.read_from(directory))
+            if int(step.state) < min(used, limit):
+                text = f"{directory.path}: memory.max {step.state} is below the usage, {used}"
+                raise RefusedError(errno.EBUSY, text)
+        super().write_step(directory, step)
 
 
 class IoWeight(CgroupKnob):

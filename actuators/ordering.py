@@ -6,6 +6,7 @@ All functions and classes are pure: the caller passes the time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+import errno
 from typing import NamedTuple
 
 from actuators.base import Actuator, Phase
@@ -17,6 +18,7 @@ __all__ = (
     "Backoff",
     "Refusal",
     "group_actions",
+    "is_passing",
     "order_actions",
 )
 
@@ -82,8 +84,18 @@ class Refusal(NamedTuple):
     message: str
 
 
+def is_passing(knob: Knob, code: int) -> bool:
+    """Return whether a refusal with the error number *code* depends on the moment.
+
+    A limit of memory is refused while more than it is in use, which changes within milliseconds.
+    """
+    return knob is Knob.MEMORY_MAX and code == errno.EBUSY
+
+
 class Backoff:
     """Refusals by target and knob: 1 s of back-off after the first, doubling up to 60 s.
+
+    None after a refusal that ``is_passing``.
 
     A refusal is dropped ten minutes after its back-off has ended, of more than 10,000 the oldest.
     """
@@ -97,12 +109,14 @@ class Backoff:
         refusal = self._refusals.get((target, knob))
         return refusal if refusal is not None and now_ns < refusal.retry_at_ns else None
 
-    def refused(self, target: Target, knob: Knob, now_ns: int, errno: int, message: str) -> Refusal:
+    def refused(self, target: Target, knob: Knob, now_ns: int, code: int, message: str) -> Refusal:
         """Count a refusal and return it, with the time of the next try."""
         before = self._refusals.pop((target, knob), None)
         times = 1 if before is None else before.times + 1
         wait_ns = min(_FIRST_NS << min(times - 1, 10), _LONGEST_NS)
-        refusal = Refusal(times, now_ns + wait_ns, errno, message)
+        if is_passing(knob, code):
+            wait_ns = 0
+        refusal = Refusal(times, now_ns + wait_ns, code, message)
         self._refusals[target, knob] = refusal
         self._prune(now_ns)
         return refusal

@@ -6,13 +6,14 @@ from actuators.base import Actuator
 from actuators.core_scheduling.cookie import CoreCookie
 from actuators.cpu import CpuIdle, CpuQuota
 from actuators.freezer import freezers
-from actuators.memory_io import IoMax, IoWeight, MemoryHigh
+from actuators.memory_io import IoMax, IoWeight, MemoryHigh, MemoryMax
 from actuators.resctrl.objects import ResctrlMounter, control_groups, monitoring_groups
 from actuators.resctrl.schemata import ResctrlL3, ResctrlMb
 from actuators.tc.ceiling import TcCeiling
 from actuators.tc.pod_filter import TcPodFilter
 from actuators.tc.tree import Programs, TcTree
 from controller.host.facts import CgroupLayout
+from controller.host.memory import find_memory
 
 __all__ = ("CGROUP_KNOBS", "build")
 
@@ -32,6 +33,7 @@ def build(
     """
     return (
         *(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS),
+        *_memory_max(layout),
         *freezers(layout),
         cookies,
         ResctrlMounter(),
@@ -43,3 +45,9 @@ def build(
         TcPodFilter(programs),
         TcCeiling(),
     )
+
+
+def _memory_max(layout: CgroupLayout) -> tuple[MemoryMax, ...]:
+    """Return the actuator of the memory limit; none on a host without the memory controller."""
+    version, mount = memory = find_memory(layout.unified)
+    return () if mount is None else (MemoryMax(mount, memory.hierarchy, version),)

@@ -30,6 +30,7 @@ from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.eviction.policy import EvictionHistory
 from controller.core.in_force import InForce
+from controller.core.memory.room import margin_bytes
 from controller.core.model import (
     Knob,
     KnobReading,
@@ -40,12 +41,15 @@ from controller.core.model import (
     TargetKind,
     Workload,
 )
+from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import diff_workloads, unpaused
 from controller.host.disks import find_disks
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
+from controller.host.memory import find_memory, high_watermark_bytes
 from controller.host.state_dir import JOURNAL
 from controller.probes.bpf.loader import use_cache
+from controller.probes.memory_use import MemoryMeter
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.host_eviction import HostEvictions
@@ -64,6 +68,8 @@ _log = logging.getLogger(__name__)
 
 # A restore that the kernel refused is tried for up to a second, and again after this.
 _RELEASE_AGAIN_NS = 10 * NS_PER_SEC
+# With so many margins available or less the memory guard looks at memory in each tick.
+_SHORT_MARGINS = 2
 # What is held in observe mode too: measuring needs it.
 _MEASURING = frozenset({Knob.RESCTRL_MOUNT, Knob.RESCTRL_MONITOR})
 
@@ -94,6 +100,7 @@ class Node:
         self._knob_poller = KnobPoller(self._executor)
         monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
         self.sampler = Sampler(self._layout, config.counters, monitor)
+        self._memory = MemoryMeter(find_memory(self._layout.unified))
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
         self.services = ServiceLevels(config.service_level)
         self._own_link_problems: Mapping[str, str] = {}
@@ -165,6 +172,7 @@ class Node:
             memory_bytes=memory_bytes(),
             disks=find_disks(config.disks),
             cpu_model=cpu_model(),
+            high_watermark_bytes=high_watermark_bytes(),
         )
         return replace(config, settings=replace(config.settings, host=host))
 
@@ -183,8 +191,17 @@ class Node:
             # Before the first cookie, which must not wait for a compiler in the middle of a tick.
             self.sampler.prepare_moves()
         self.services.reconfigure(config.service_level)
+        self._reconfigure_memory(config.settings)
         self._knob_targets.reconfigure(config.settings)
         self.set_workloads(workloads)
+
+    def _reconfigure_memory(self, settings: Settings) -> None:
+        guard = settings.memory
+        if guard is None or not self.enforcing:
+            self._memory.reconfigure(False)
+        else:
+            short = _SHORT_MARGINS * margin_bytes(guard, settings.host)
+            self._memory.reconfigure(True, guard.capacity_bytes, short)
 
     @property
     def pods_known(self) -> bool:
@@ -296,6 +313,7 @@ class Node:
         if self.links is not None:
             self.links.set_workloads(self._steered)
         self.cores.set_workloads(self._steered)
+        self._memory.set_workloads(self._steered)
 
     def refresh_targets(self) -> None:
         """Renew the list of knobs to read back: those the agent may write or has written.
@@ -366,6 +384,7 @@ class Node:
             evictions=self._evictions.answers(),
             pause=pause,
             left_out_ns=left_out_ns,
+            memory=self._memory.poll(measured.time_ns),
         )
 
     def execute(self, plan: Plan) -> tuple[Outcome, ...]:

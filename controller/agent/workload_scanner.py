@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from controller.config.load import Config
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.host.facts import CgroupLayout
+from controller.host.memory import find_memory
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.workloads.intake import Intake
 from controller.workloads.knob_placement import KnobPlacer
@@ -37,7 +38,7 @@ class WorkloadScanner:
     def __init__(self, layout: CgroupLayout) -> None:
         self._configured = ConfiguredWorkloads(layout)
         self._intake = Intake()
-        self._placer = KnobPlacer(layout)
+        self._placer = KnobPlacer(layout, find_memory(layout.unified))
         self._log = RateLimitedLogger(_log)
         self._changes_at_scan: int | None = None
         self.left_out: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ def value_text(knob: Knob, value: KnobValue) -> str:
             return "idle" if weight is None else f"weight {weight}"
         if knob is Knob.CORE_COOKIE:
             return "off" if value == "0" else "on"
-        if knob is Knob.MEMORY_HIGH:
+        if knob in (Knob.MEMORY_HIGH, Knob.MEMORY_MAX):
             amount = parse_amount(value)
             return "unlimited" if amount == float("inf") else format_bytes(amount)
     except ValueError:

@@ -29,6 +29,7 @@ from controller.config.sections.knobs import (
     ResctrlConfig,
     build_core_scheduling,
     build_io,
+    build_memory,
     build_resctrl,
 )
 from controller.config.sections.kubernetes import KubernetesConfig, build_kubernetes
@@ -158,6 +159,7 @@ def load(
             mode=mode or model.mode,
             core=build_core_scheduling(model.core_scheduling),
             law=build_law(model.law),
+            memory=build_memory(model.memory),
             eviction=build_limits(
                 model.kubernetes.eviction if model.kubernetes else model.eviction
             ),

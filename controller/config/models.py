@@ -24,7 +24,13 @@ from controller.config.fields import (
 )
 from controller.config.sections.agent import BudgetModel, CountersModel, HistoryModel, NriModel
 from controller.config.sections.eviction import EvictionModel
-from controller.config.sections.knobs import CORE_GROUP, CoreSchedulingModel, IoModel, ResctrlModel
+from controller.config.sections.knobs import (
+    CORE_GROUP,
+    CoreSchedulingModel,
+    IoModel,
+    MemoryModel,
+    ResctrlModel,
+)
 from controller.config.sections.kubernetes import KubernetesModel
 from controller.config.sections.law import LawModel
 from controller.config.sections.network import NetworkModel
@@ -268,6 +274,8 @@ class ConfigModel(Strict):
     link is touched."""
     resctrl: ResctrlModel = raw_default({})
     """How cache ways and memory bandwidth of best-effort work are measured and limited."""
+    memory: MemoryModel = raw_default({})
+    """How the memory of best-effort work is limited, so that the kernel kills nothing else."""
     io: IoModel = raw_default({})
     """Disks on which best-effort work may be limited, with their bandwidths."""
     core_scheduling: CoreSchedulingModel = raw_default({})

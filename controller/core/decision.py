@@ -20,6 +20,7 @@ __all__ = (
     "IndicatorStatus",
     "LearnedReport",
     "LoopReport",
+    "MemoryReport",
     "OffLoop",
     "Outcome",
     "Part",
@@ -302,12 +303,33 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReport:
+    """What the memory guard found in its last look, in bytes.
+
+    ``room_bytes`` is what best-effort work may need: the capacity, less the margin, less the peak
+    of ``others_bytes`` within 60 s. ``needed_bytes`` is what it needs now. ``limited`` is the
+    number of cgroups with a limit, ``unlimited`` that of the best-effort workloads that have no
+    cgroup of the memory controller.
+    """
+
+    capacity_bytes: int
+    margin_bytes: int
+    others_bytes: int
+    room_bytes: int
+    needed_bytes: int
+    available_bytes: int
+    limited: int
+    unlimited: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All decisions of one tick. In observe mode the actions are reported and not written.
 
     ``causes`` explain the decisions and are not compared: recordings may be older than they.
     ``released``: everything is paused, so that no knob and no object of the agent's may stay, also
-    where it is not the target of an action.
+    where it is not the target of an action. ``memory``: what the memory guard found; ``None``: it
+    is off.
     """
 
     time_ns: int
@@ -325,3 +347,4 @@ class Plan:
     causes: tuple[Cause, ...] = field(default=(), compare=False)
     learned: tuple[LearnedReport, ...] = ()
     released: bool = False
+    memory: MemoryReport | None = None

@@ -39,6 +39,8 @@ Place = tuple[str, int, Knob]
 
 # Knobs that order tasks and do not limit an amount; they are held while a service is present.
 ORDER = frozenset({Knob.SCHED_IDLE})
+# Knobs that are always held and bite only where best-effort work would take what others need.
+BACKSTOPS = frozenset({Knob.MEMORY_MAX})
 # The channels that move a knob.
 CHANNELS: Mapping[Knob, tuple[Channel, ...]] = {
     Knob.CPU_QUOTA: (Channel.CPU, Channel.CACHE),
@@ -47,6 +49,7 @@ CHANNELS: Mapping[Knob, tuple[Channel, ...]] = {
     Knob.CORE_COOKIE: (Channel.CACHE,),
     Knob.TC_CEILING: (Channel.NETWORK,),
     Knob.MEMORY_HIGH: (Channel.MEMORY,),
+    Knob.MEMORY_MAX: (Channel.MEMORY,),
     Knob.IO_WEIGHT: (Channel.IO,),
     Knob.IO_MAX: (Channel.IO,),
 }
@@ -81,8 +84,8 @@ class HeldKnob(NamedTuple):
 
     @property
     def limits(self) -> bool:
-        """Whether it takes an amount of a resource away, unlike an order or a burst."""
-        return self.knob not in ORDER
+        """Whether it takes an amount of a resource away, unlike an order or a backstop."""
+        return self.knob not in ORDER and self.knob not in BACKSTOPS
 
 
 class Limited(NamedTuple):
@@ -145,9 +148,11 @@ def concerns(target: Target, knob: Knob, workload: Workload) -> bool:
     place = (target.scope, target.id)
     if place == tuple(workload.cgroup):
         return True
-    above = workload.idle_at if knob is Knob.SCHED_IDLE else None
-    if knob is Knob.CPU_QUOTA:
-        above = workload.quota_at
+    above = {
+        Knob.SCHED_IDLE: workload.idle_at,
+        Knob.CPU_QUOTA: workload.quota_at,
+        Knob.MEMORY_MAX: workload.memory_at,
+    }.get(knob)
     return above is not None and place == (above.scope, above.id)
 
 

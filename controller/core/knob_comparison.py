@@ -146,6 +146,7 @@ _STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
     Knob.MBA: _bandwidth_is_stricter,
     Knob.TC_CEILING: _ceilings_are_stricter,
     Knob.MEMORY_HIGH: _amount_is_stricter,
+    Knob.MEMORY_MAX: _amount_is_stricter,
     Knob.IO_WEIGHT: _weight_is_stricter,
     Knob.IO_MAX: _disks_are_stricter,
 }

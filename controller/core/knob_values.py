@@ -7,7 +7,7 @@ parser raises ``ValueError`` for a text that is not a value of its knob. The tex
 
 - ``cpu.quota``: ``QUOTA_US PERIOD_US BURST_US``, the quota ``max`` for no limit;
 - ``cpu.idle``: ``1`` (idle) or ``0 WEIGHT`` (normal);
-- ``memory.high``: bytes, or ``max``;
+- ``memory.high``, ``memory.max``: bytes, or ``max``;
 - ``io.weight``: the default weight, 1 to 10,000;
 - ``io.max``: ``MAJOR:MINOR KIND=LIMIT ...;...``, sorted by disk, the kinds in the order of
   ``IO_MAX_KINDS`` and only those that limit; ``max`` when nothing does;

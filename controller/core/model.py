@@ -27,6 +27,8 @@ __all__ = (
     "KnobReading",
     "KnobValue",
     "LinkSample",
+    "MemorySample",
+    "MemoryUse",
     "Mode",
     "Outside",
     "Pause",
@@ -137,7 +139,9 @@ class Workload(NamedTuple):
     nothing but best-effort work; ``None``: its own cgroup. ``may_idle`` is false where another
     program writes the weight of its cgroup, which the kernel refuses for an idle one. ``quota_at``
     is the parent cgroup, if it contains nothing but best-effort work and may have a quota for all
-    of it; ``None``: it may not.
+    of it; ``None``: it may not. ``memory_at`` is the cgroup of the memory controller on which the
+    memory of this workload is limited: the parent cgroup if it contains nothing but best-effort
+    work, otherwise that of the workload or its pod; ``None``: it has none there.
     ``evictable`` is false for DaemonSet and static pods; of two workloads with equal blame the one
     of lower ``priority`` is evicted first. ``limit_cpus`` and ``limit_memory_bytes`` are what a
     best-effort workload requested, which it never exceeds; ``None``: nothing requested. The limits
@@ -165,6 +169,7 @@ class Workload(NamedTuple):
     image: str = ""
     container_of: Target | None = None
     quota_at: Target | None = None
+    memory_at: Target | None = None
 
     @property
     def whole(self) -> CgroupId:
@@ -270,6 +275,33 @@ class LinkSample(NamedTuple):
     backlog_bytes: int
 
 
+class MemoryUse(NamedTuple):
+    """Memory charged to a cgroup and those below it.
+
+    ``used_bytes`` is all of it, ``needed_bytes`` what the kernel cannot reclaim: all but page cache
+    and, on v2, reclaimable slab. There is no swap in either.
+    """
+
+    cgroup: CgroupId
+    used_bytes: int
+    needed_bytes: int
+
+
+class MemorySample(NamedTuple):
+    """The memory of this host, or of the part of it that the configuration names.
+
+    ``available_bytes`` can be allocated without reclaiming anything but caches. ``others_bytes``
+    is what everything but ``limited`` needs. ``limited`` are the cgroups of ``Workload.memory_at``,
+    as they were read last. ``workloads`` are best-effort workloads, read only while memory is
+    short.
+    """
+
+    available_bytes: int
+    others_bytes: int
+    limited: tuple[MemoryUse, ...] = ()
+    workloads: tuple[MemoryUse, ...] = ()
+
+
 class KnobReading(NamedTuple):
     """The value of a knob as read from the kernel, with its owner.
 
@@ -355,7 +387,8 @@ class Snapshot:
     snapshot. ``pause`` is in force in this tick; ``None``: nothing is paused. ``outside`` are
     cgroups outside all workloads that are measured as culprits; their CPU time is a part of
     ``system_oncpu_ns``. ``left_out_ns`` is how long ticks were left out since the last snapshot,
-    because looks found no reason for one.
+    because looks found no reason for one. ``memory`` is the same object until it is read again;
+    ``None``: not measured.
     """
 
     time_ns: int
@@ -375,3 +408,4 @@ class Snapshot:
     pause: Pause | None = None
     outside: tuple[Outside, ...] = ()
     left_out_ns: int = 0
+    memory: MemorySample | None = None

@@ -61,6 +61,11 @@ class Knob(Explained):
         "memory.high",
         "Memory of a best-effort workload above which the kernel slows it down and reclaims.",
     )
+    MEMORY_MAX = (
+        "memory.max",
+        "Most memory of all best-effort work below a cgroup: what everything else leaves of the "
+        "node's memory.",
+    )
     IO_WEIGHT = "io.weight", "Share of a busy disk that a best-effort workload gets."
     IO_MAX = "io.max", "Bytes per second that a best-effort workload may read and write on a disk."
     FREEZE = "cgroup.freeze", "Stops an evicted workload for a while on a host without Kubernetes."

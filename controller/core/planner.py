@@ -40,6 +40,7 @@ from controller.core.knobs.knob_state import KnobState
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
 from controller.core.looks import LimitTable, Quiet, TickReason, reason_in_plan
+from controller.core.memory.guard import MemoryGuardian
 from controller.core.model import Channel, EvictionAnswer, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
@@ -69,6 +70,7 @@ class Planner:
         "_last_ns",
         "_learner",
         "_limits",
+        "_memory",
         "_next_ticks",
         "_pause",
         "_settings",
@@ -98,6 +100,7 @@ class Planner:
         self._held = HeldKnobs()
         self._channels = Channels(settings)
         self._actions = PlanActions(settings)
+        self._memory = MemoryGuardian()
         self._decision_log = DecisionLog()
         self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
         self._last_ns: int | None = None
@@ -180,7 +183,13 @@ class Planner:
             actions = self._actions.build_released(context)
         else:
             overlap = snapshot.core_overlap_ratio
-            actions = self._actions.build(self._channels, grants, overlap, context)
+            actions = (
+                *self._actions.build(self._channels, grants, overlap, context),
+                *self._memory.actions(
+                    *(snapshot.memory, self._settings, context.workload_index, self._knobs),
+                    *(context.resync, now_ns),
+                ),
+            )
         self._knobs.commit(actions)
         self._workload_index = self._learner.update(
             (each for loops in self._channels.loops.values() for each in loops.indicators),
@@ -267,6 +276,7 @@ class Planner:
                 *(verdict for each in self._channels.ladders for verdict in each.verdicts),
                 *self._actions.verdicts,
                 *self._evictions.verdicts,
+                *self._memory.verdicts,
                 *self._knobs.reports,
                 *self._learner.verdicts,
             ),
@@ -278,6 +288,7 @@ class Planner:
             released=self._released,
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
             learned=self._learner.reports,
+            memory=self._memory.report,
         )
 
     def quiet(self, plan: Plan, in_force: InForce) -> Quiet:

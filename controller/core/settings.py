@@ -23,6 +23,7 @@ __all__ = (
     "LinkFacts",
     "LoadBin",
     "MbaUnit",
+    "MemoryGuard",
     "MicroProbeLimits",
     "Profile",
     "ResctrlFacts",
@@ -204,7 +205,8 @@ class DiskFacts(NamedTuple):
 class HostFacts:
     """Facts of the machine that the core needs; ``None``: the resource cannot be controlled.
 
-    ``cpu_model`` is the name of the CPU; empty: not known.
+    ``cpu_model`` is the name of the CPU; empty: not known. ``high_watermark_bytes`` is what the
+    kernel keeps free when it reclaims; 0: not known.
     """
 
     cpus: int
@@ -213,6 +215,7 @@ class HostFacts:
     memory_bytes: int | None = None
     disks: tuple[DiskFacts, ...] = ()
     cpu_model: str = ""
+    high_watermark_bytes: int = 0
 
 
 class CoreMode(StrEnum):
@@ -237,6 +240,17 @@ class CoreSettings(NamedTuple):
     mode: CoreMode = CoreMode.OFF
     overlap_min: float = 0.1
     verify_ns: int = 30_000_000_000
+
+
+class MemoryGuard(NamedTuple):
+    """The memory guard, see ``memory.room``.
+
+    ``margin_bytes`` stays free of best-effort work; ``None``: by the facts of the host. The
+    workloads share ``capacity_bytes``; ``None``: with everything else, the memory of this host.
+    """
+
+    margin_bytes: int | None = None
+    capacity_bytes: int | None = None
 
 
 class MicroProbeLimits(NamedTuple):
@@ -286,7 +300,7 @@ class Settings:
     """The whole configuration of the core, without workloads.
 
     ``mode`` states whether the actions of the planner are written. In observe mode the planner
-    continues as if they had been.
+    continues as if they had been. ``memory``: the memory guard; ``None``: it is off.
     """
 
     tick_ns: int
@@ -299,3 +313,4 @@ class Settings:
     core: CoreSettings = field(default_factory=CoreSettings)
     eviction: EvictionLimits = field(default_factory=EvictionLimits)
     law: LawSettings = field(default_factory=LawSettings)
+    memory: MemoryGuard | None = None

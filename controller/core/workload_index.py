@@ -55,7 +55,8 @@ class WorkloadIndex:
     idle, or the lowest weight where the cgroup may not be idle. ``wholes`` are the cgroups of what
     may be evicted (``Workload.whole``), paused or not. ``quota_parents`` maps best-effort workloads
     to the parent cgroup that may have a quota for all below it, and contains no paused workload.
-    ``quota_targets`` are both. ``cpu_limits`` (CPUs) and ``memory_limits``
+    ``quota_targets`` are both. ``memory_targets`` are the cgroups of ``Workload.memory_at``, but
+    those above a paused workload. ``cpu_limits`` (CPUs) and ``memory_limits``
     (bytes) are the limits that best-effort workloads requested themselves, which hold in any case.
     """
 
@@ -65,6 +66,7 @@ class WorkloadIndex:
         "idle_targets",
         "longest_window_ns",
         "memory_limits",
+        "memory_targets",
         "paused",
         "paused_services",
         "profiles",
@@ -120,6 +122,10 @@ class WorkloadIndex:
             if each.quota_at is not None and shared[each.quota_at]
         }
         self.quota_targets = frozenset((*self.best_effort, *self.quota_parents.values()))
+        limited = {each.memory_at for each in self.best_effort.values() if each.memory_at}
+        self.memory_targets = frozenset(
+            CgroupId(each.scope, each.id) for each in limited if not self._has_paused(each)
+        )
         self.wholes = frozenset(
             each.whole for each in (*self.best_effort.values(), *self.paused.values())
         )

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about the optional knobs of this host: resctrl, memory.high, io.max and io.weight."""
+"""Facts about the optional knobs of this host: resctrl, memory limits, io.max and io.weight."""
 
 from pathlib import Path
 import re
@@ -9,6 +9,7 @@ from controller.core.names import Knob
 from controller.core.settings import MbaUnit
 from controller.doctor.fact import Fact, purpose, read_text
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
+from controller.host.memory import find_memory
 from controller.host.resctrl import ResctrlInfo, find_mount, read_info
 
 __all__ = ("find_knobs",)
@@ -30,7 +31,7 @@ def find_knobs() -> tuple[Fact, ...]:
         layout = find_cgroup_layout()
     except (HostError, OSError):
         return (_resctrl(),)
-    return (_resctrl(), _memory(layout), _io(layout))
+    return (_resctrl(), _memory(layout), _memory_limit(layout), _io(layout))
 
 
 def _resctrl() -> Fact:
@@ -81,6 +82,27 @@ def _memory(layout: CgroupLayout) -> Fact:
         detail="memory.high" if have is not False else _why_not(layout, "memory"),
         needed_for=purpose(Knob.MEMORY_HIGH),
         how=_V2 + " (v1 has a soft limit only, which takes effect too late)",
+    )
+
+
+def _memory_limit(layout: CgroupLayout) -> Fact:
+    version, mount = find_memory(layout.unified)
+    if mount is None:
+        have: bool | None = False
+        detail = "no hierarchy has the memory controller"
+    elif version == "v1":
+        have = (mount / "memory.limit_in_bytes").exists()
+        detail = f"memory.limit_in_bytes in {mount}, for cgroups of the same path as of cpu"
+    else:
+        has_it = "memory" in read_text(mount / "cgroup.controllers").split()
+        have = _any_has(mount, "memory.max") if has_it else False
+        detail = "memory.max" if has_it else f"{mount} does not have the memory controller"
+    return Fact(
+        name="memory limit",
+        have=have,
+        detail=detail,
+        needed_for=purpose(Knob.MEMORY_MAX),
+        how="boot without cgroup_disable=memory, and mount the memory controller",
     )
 
 

@@ -18,11 +18,12 @@ from controller.core.eviction.reclaimable import NonBestEffortUse, Reclaimable
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
+from controller.host.memory import find_memory
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.extended_resources import NodeResources, remove_resources
 from controller.kube.state import ReclaimState
-from controller.probes.cgroup_usage import NonBestEffortMemory, find_memory
+from controller.probes.cgroup_usage import NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
 
 __all__ = ("ClusterCapacity", "PublishPolicy")

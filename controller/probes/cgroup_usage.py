@@ -16,20 +16,18 @@ import contextlib
 import itertools
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
-from controller.host.facts import mounts
+from controller.host.memory import MemoryHierarchy
 from controller.host.odd_rows import report_odd
 from controller.probes.poll_queue import PollQueue
 
 __all__ = (
-    "MemoryHierarchy",
     "NonBestEffortMemory",
     "Usage",
     "UsageMeter",
-    "find_memory",
     "parse_io_bytes",
 )
 
@@ -151,24 +149,6 @@ _NOT_RECLAIMABLE = {
     "v2": ("anon", "shmem", "slab_unreclaimable", "pagetables", "kernel_stack"),
     "v1": ("total_rss", "total_shmem"),
 }
-
-
-class MemoryHierarchy(NamedTuple):
-    """Version and mount of the hierarchy with the memory controller; ``mount`` may be ``None``."""
-
-    version: Literal["v1", "v2"]
-    mount: Path | None
-
-
-def find_memory(unified: Path | None) -> MemoryHierarchy:
-    """Return the hierarchy that has the memory controller; *unified* is the mount of cgroup2.
-
-    If a v1 mount has it, that is the one: the kernel gives a controller to one hierarchy only.
-    """
-    for each in mounts(None, {"cgroup"}):
-        if "memory" in each.options:
-            return MemoryHierarchy("v1", each.point)
-    return MemoryHierarchy("v2", unified)
 
 
 class NonBestEffortMemory:

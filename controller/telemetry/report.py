@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any
 
+from actuators.ordering import is_passing
 from controller.core.decision import Outcome, Plan, Verdict
 from controller.core.in_force import InForce
 from controller.core.looks import TickReason
@@ -354,6 +355,8 @@ def _in_force_status(record: InForce) -> dict[str, Any]:
 def _result(outcome: Outcome) -> str:
     if outcome.foreign is not None:
         return "foreign"
+    if outcome.errno is not None and is_passing(outcome.action.knob, outcome.errno):
+        return "busy"
     return "applied" if outcome.failure is None else outcome.failure
 
 

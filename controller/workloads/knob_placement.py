@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Placement of cpu.idle and of a common quota: on which cgroup above each best-effort workload.
+"""Placement of cpu.idle, a common quota and a limit of memory: on which cgroup of each workload.
 
 cpu.idle orders siblings only, so it may have to be set on a cgroup above the workload. That cgroup
 must not contain other processes, so the tree around the best-effort workloads is scanned for them.
@@ -14,6 +14,11 @@ in it or below. It is not on cgroup v1, where the kernel refuses a quota of a ch
 parent's (tg_cfs_schedulable_down in kernel/sched/core.c): kubelet, the runtime and systemd could
 not write theirs any more. Of kubelet's levels only that of the BestEffort pods may have one,
 because services start in the others.
+
+A limit of memory is placed by the same rule, and on v1 too, where no such limit is refused for one
+above it. v1 has a hierarchy for the memory controller, in which the runtime makes the same paths as
+in that of the cpu controller. On a plain host the processes are compared, because anything may be
+in a cgroup of the same name.
 """
 
 from collections import Counter
@@ -27,6 +32,7 @@ from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.core.writes.sched_idle import idle_placement, yields_to
 from controller.host.facts import CgroupLayout
+from controller.host.memory import MemoryHierarchy
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 
 __all__ = ("KnobPlacer", "partial_idle")
@@ -35,16 +41,18 @@ _SCAN_NS = 20 * NS_PER_SEC
 
 
 class KnobPlacer:
-    """Sets ``Workload.idle_at`` and ``quota_at``; an unchanged workload stays the same object.
+    """Sets ``Workload.idle_at``, ``quota_at`` and ``memory_at``; an unchanged one stays the same.
 
     The tree is scanned for other processes every 20 s, and when the set of directories that contain
     workloads changes. In between only added and removed workloads are examined.
 
     :param layout: the hierarchy with the cgroups of the workloads.
+    :param memory: the hierarchy of the memory controller; ``None``: no limit of memory is placed.
     """
 
-    def __init__(self, layout: CgroupLayout) -> None:
+    def __init__(self, layout: CgroupLayout, memory: MemoryHierarchy | None = None) -> None:
         self._layout = layout
+        self._memory = memory
         self._given: tuple[Workload, ...] = ()
         self._result: tuple[Workload, ...] = ()
         self._placed: dict[CgroupId, Workload] = {}
@@ -56,6 +64,7 @@ class KnobPlacer:
         self._levels: Mapping[str, str] = {}
         self._targets: Mapping[str, Target | None] = {}
         self._quota_targets: Mapping[str, Target | None] = {}
+        self._memory_targets: Mapping[str, Target | None] = {}
         self._due_ns = 0
 
     def place(self, workloads: tuple[Workload, ...], now_ns: int) -> tuple[Workload, ...]:
@@ -117,15 +126,19 @@ class KnobPlacer:
         others = (*by_class[QosClass.SYSTEM], *self._others)
         best_effort, services = by_class[QosClass.BE], by_class[QosClass.LS]
         levels = self._levels = idle_placement(best_effort, services, others, self._levels)
-        before = self._targets, self._quota_targets
+        before = self._targets, self._quota_targets, self._memory_targets
         self._targets = {
             _parent(path): None if level == path else self._target(level)
             for path, level in levels.items()
         }
-        self._quota_targets = {folder: self._target(folder) for folder in self._pure_folders()}
+        pure = tuple(self._pure_folders())
+        # v1 would refuse quotas of the children above it.
+        levels_of_quota = pure if self._layout.version == "v2" else ()
+        self._quota_targets = {folder: self._target(folder) for folder in levels_of_quota}
+        self._memory_targets = {folder: self._memory_target(folder) for folder in pure}
         for workload in change.removed:
             del self._placed[workload.cgroup]
-        unchanged = before == (self._targets, self._quota_targets)
+        unchanged = before == (self._targets, self._quota_targets, self._memory_targets)
         for workload in change.added if unchanged else self._given:
             self._placed[workload.cgroup] = self._with_target(workload)
         self._result = tuple(self._placed[workload.cgroup] for workload in self._given)
@@ -135,6 +148,9 @@ class KnobPlacer:
             return workload
         folder = _parent(workload.path)
         writes = kubelet_writes_weight(workload.path)
+        level = None if writes else self._memory_targets.get(folder)
+        if (memory_at := level or self._own_memory(workload)) is not None:
+            workload = workload._replace(memory_at=memory_at)
         quota_at = None if writes else self._quota_targets.get(folder)
         if writes is not None:
             idle_at = workload.container_of
@@ -149,8 +165,6 @@ class KnobPlacer:
 
         A quota above another such directory would limit its workloads too, beyond their grants.
         """
-        if self._layout.version == "v1":
-            return
         others = {folder for qos, folder in self._folders if qos is not QosClass.BE}
         above = {_parent(folder) for qos, folder in self._folders if qos is QosClass.BE}
         mixed = _upwards((*others, *self._others, *above))
@@ -168,6 +182,30 @@ class KnobPlacer:
         except FileNotFoundError:  # removed just now, with all its workloads
             return None
         return Target(TargetKind.CGROUP, self._layout.hierarchy, inode, path)
+
+    def _own_memory(self, workload: Workload) -> Target | None:
+        """Return the cgroup of the memory controller of a workload, or of the pod around it."""
+        whole = workload.container_of
+        return self._memory_target(workload.path if whole is None else whole.path)
+
+    def _memory_target(self, path: str) -> Target | None:
+        """Return the cgroup of the memory controller with the processes of *path*, if any."""
+        memory = self._memory
+        if memory is None or memory.mount is None:
+            return None
+        folder = memory.mount / path[1:]
+        try:
+            inode = folder.stat().st_ino
+        except OSError:  # none there, or removed just now
+            return None
+        is_other = memory.hierarchy != self._layout.hierarchy
+        if is_other and kubelet_writes_weight(f"{path}/*") is None:
+            # First those that are limited: what is forked meanwhile is in the second list only.
+            limited = _processes(folder)
+            strange = limited - _processes(self._layout.mount / path[1:])
+            if any(Path(f"/proc/{pid}").exists() for pid in strange):
+                return None
+        return Target(TargetKind.CGROUP, memory.hierarchy, inode, path)
 
 
 def partial_idle(workloads: Iterable[Workload]) -> tuple[str, ...]:
@@ -238,6 +276,14 @@ def _is_populated(layout: CgroupLayout, folder: Path) -> bool:
         return "populated 1" in (folder / "cgroup.events").read_text(encoding="ascii")
     except OSError:  # gone
         return False
+
+
+def _processes(folder: Path) -> set[str]:
+    found: set[str] = set()
+    for below, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):  # gone, or threaded (EOPNOTSUPP)
+            found.update((Path(below) / "cgroup.procs").read_text(encoding="ascii").split())
+    return found - {"0"}  # of another PID namespace
 
 
 def _has_processes(folder: Path) -> bool:

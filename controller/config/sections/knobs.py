@@ -1,28 +1,30 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections ``resctrl:``, ``io:`` and ``core_scheduling:``, which configure single knobs.
+"""The sections ``resctrl``, ``memory``, ``io`` and ``core_scheduling``: settings of single knobs.
 
 The limits of graded knobs (floor, speed) are in profiles; these sections are about the host.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from controller.config.fields import RATIO, Quantity, Strict, Text, duration, raw_default
-from controller.core.settings import CoreMode, CoreSettings, DiskSpec
+from controller.core.settings import CoreMode, CoreSettings, DiskSpec, MemoryGuard
 from controller.core.units import UnitError, parse_bytes
 
 __all__ = (
     "CORE_GROUP",
     "CoreSchedulingModel",
     "IoModel",
+    "MemoryModel",
     "ResctrlConfig",
     "ResctrlModel",
     "build_core_scheduling",
     "build_io",
+    "build_memory",
     "build_resctrl",
 )
 
@@ -89,6 +91,41 @@ def build_resctrl(model: ResctrlModel) -> ResctrlConfig:
         monitor=model.monitor,
         rmid_reserve=model.rmid_reserve,
     )
+
+
+_MEMORY_PATTERN = r"^[0-9]+(\.[0-9]+)? *(B|kB|MB|GB|KiB|MiB|GiB|TiB)$"
+_MEMORY = Quantity(parse_bytes, _MEMORY_PATTERN, "1MiB", "64TiB")
+
+
+def _amount_kind(value: object) -> str:
+    return "<auto>" if value == "auto" else "<amount>"
+
+
+_Amount = Annotated[
+    Annotated[Literal["auto"], Tag("<auto>")] | Annotated[int, _MEMORY, Tag("<amount>")],
+    Discriminator(_amount_kind),
+]
+
+
+class MemoryModel(Strict):
+    """The memory guard, which keeps best-effort work from taking memory that others need."""
+
+    guard: bool = True
+    """Whether the memory of best-effort work is limited to what everything else leaves; in enforce
+    mode only."""
+    margin: _Amount = "auto"
+    """Memory that best-effort work leaves free; auto takes 3 %, or more for the kernel's reclaim
+    and kubelet's eviction."""
+    capacity: _Amount = "auto"
+    """Memory that the workloads share: auto is that of the host; set it where a cgroup above all of
+    them has a limit."""
+
+
+def build_memory(model: MemoryModel) -> MemoryGuard | None:
+    """Return the checked section ``memory``; ``None``: the guard is off."""
+    margin = None if model.margin == "auto" else model.margin
+    capacity = None if model.capacity == "auto" else model.capacity
+    return MemoryGuard(margin, capacity) if model.guard else None
 
 
 def _parse_rate(text: str) -> int:

@@ -135,6 +135,8 @@ def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex) -> bool:
     cgroup = CgroupId(target.scope, target.id)
     if knob is Knob.SCHED_IDLE:
         return cgroup in index.idle_targets
+    if knob is Knob.MEMORY_MAX:
+        return cgroup in index.memory_targets
     if knob is Knob.CPU_QUOTA and cgroup in index.quota_targets:
         return True
     return cgroup in index.best_effort or (knob in SERVICE_KNOBS and cgroup in index.sensitive)

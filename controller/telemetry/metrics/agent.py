@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.core.looks import TickReason
-from controller.core.model import EvictionResult, QosClass
+from controller.core.model import EvictionResult, Knob, QosClass
 from controller.core.units import NS_PER_SEC
 from controller.host.sources import Source
 from controller.telemetry.report import QUIET, AgentCost, PublishedState, TickReport
@@ -94,7 +94,7 @@ def counter_families(published: PublishedState) -> Iterator[Metric]:
     )
     counts = published.writes.copy()
     for knob in sorted({knob for knob, _ in counts}):
-        for result in _WRITES:
+        for result in (*_WRITES, *(("busy",) if knob is Knob.MEMORY_MAX else ())):
             writes.add_metric([knob, result], counts.get((knob, result), 0))
     yield writes
     suffered = CounterMetricFamily(

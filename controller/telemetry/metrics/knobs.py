@@ -35,6 +35,7 @@ def knob_families(report: TickReport) -> Iterator[Metric]:
         readings[reading.knob].append(reading)
     yield from _workloads(readings, names)
     yield from _groups(readings)
+    yield from _memory(report, readings[Knob.MEMORY_MAX])
     yield from _limits(report.in_force, report.time_ns)
     yield from _rungs(report)
     yield from _overwritten(report, {knob for knob, found in readings.items() if found})
@@ -74,6 +75,45 @@ def _quota_cpus(value: str) -> float | None:
 
 def _idle(value: str) -> int:
     return int(value.split()[0])  # a weight follows if cpu.idle is 0
+
+
+def _memory(report: TickReport, readings: Sequence[KnobReading]) -> Iterator[Metric]:
+    limits = GaugeMetricFamily(
+        "sweetpoint_memory_limit_bytes",
+        "memory.max (v1: memory.limit_in_bytes) of best-effort work as read back; no series for "
+        "max.",
+        labels=["cgroup"],
+    )
+    for reading in readings:
+        if reading.value != "max":
+            limits.add_metric([reading.target.path], int(reading.value))
+    yield limits
+    found = report.plan.memory
+    for name, text, value in (
+        (
+            "room_bytes",
+            "Memory that best-effort work may need: what the margin and all others leave.",
+            None if found is None else found.room_bytes,
+        ),
+        (
+            "needed_bytes",
+            "Memory of best-effort work that the kernel cannot reclaim.",
+            None if found is None else found.needed_bytes,
+        ),
+        (
+            "margin_bytes",
+            "Memory that the guard keeps free of best-effort work.",
+            None if found is None else found.margin_bytes,
+        ),
+        (
+            "unguarded_workloads",
+            "Best-effort workloads without a cgroup of the memory controller, whose memory has no "
+            "limit.",
+            None if found is None else found.unlimited,
+        ),
+    ):
+        if value is not None:
+            yield GaugeMetricFamily(f"sweetpoint_memory_{name}", text, value)
 
 
 def _limits(record: InForce, time_ns: int) -> Iterator[Metric]:

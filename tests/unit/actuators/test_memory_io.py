@@ -1,7 +1,8 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps and comparison of memory.high, io.weight and io.max."""
+"""Steps and comparison of memory.high, memory.max, io.weight and io.max."""
 
+import errno
 from pathlib import Path
 from typing import Literal
 
@@ -11,9 +12,10 @@ import pytest
 
 from actuators.base import RefusedError
 from actuators.file_knob import CgroupKnob
-from actuators.memory_io import IoMax, IoWeight, MemoryHigh
+from actuators.memory_io import IoMax, IoWeight, MemoryHigh, MemoryMax
 from actuators.reading import ReadResult, read_knobs
-from controller.core.model import KnobValue, Target, TargetKind
+from controller.core.decision import Action, Failure
+from controller.core.model import Knob, KnobValue, Target, TargetKind
 
 V2: Literal["v2"] = "v2"
 MEMORY = MemoryHigh(Path("/nowhere"), V2, V2)
@@ -74,6 +76,47 @@ def test_values_of_io_max_are_canonical() -> None:
 )
 def test_memory_high_is_rounded_down_to_pages(expected: str, found: str, same: bool) -> None:
     assert MEMORY.matches(KnobValue(expected), KnobValue(found)) is same
+
+
+def memory_cgroup(mount: Path, limit_file: str, limit: str, used: int) -> Target:
+    folder = mount / "batch"
+    folder.mkdir()
+    for name, text in (("cgroup.procs", ""), (limit_file, limit), ("memory.current", str(used))):
+        (folder / name).write_text(f"{text}\n")
+    return Target(TargetKind.CGROUP, mount.name, folder.stat().st_ino, "/batch")
+
+
+def limit(target: Target, previous: str, value: str) -> Action:
+    return Action(
+        target=target,
+        knob=Knob.MEMORY_MAX,
+        previous=KnobValue(previous),
+        value=KnobValue(value),
+        reason="test",
+    )
+
+
+def test_no_limit_of_memory_is_the_same_text_on_v1_and_v2(tmp_path: Path) -> None:
+    target = memory_cgroup(tmp_path, "memory.limit_in_bytes", "9223372036854771712", 0)
+    knob = MemoryMax(tmp_path, tmp_path.name, "v1")
+    assert knob.read(target) == "max"
+    assert [step.text for step in knob.steps(KnobValue("max"), KnobValue("8192"))] == ["8192"]
+    assert [step.text for step in knob.steps(KnobValue("8192"), KnobValue("max"))] == ["-1"]
+
+
+def test_a_limit_below_the_use_is_not_written_on_v2(tmp_path: Path) -> None:
+    target = memory_cgroup(tmp_path, "memory.max", "max", 5 * 8192)
+    knob = MemoryMax(tmp_path, tmp_path.name, V2)
+    refused = knob.apply(limit(target, "max", str(4 * 8192)))
+    assert (refused.failure, refused.errno, refused.applied) == (
+        Failure.REFUSED,
+        errno.EBUSY,
+        "max",
+    )
+    assert knob.apply(limit(target, "max", str(6 * 8192))).failure is None
+    (tmp_path / "batch/memory.current").write_text(str(9 * 8192))
+    raised = knob.apply(limit(target, str(6 * 8192), str(7 * 8192)))
+    assert raised.failure is None, "a higher limit kills nothing"
 
 
 def test_io_weight_is_written_as_the_default_weight() -> None:

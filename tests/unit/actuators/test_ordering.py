@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order and grouping of the writes of one tick, and the back-off after refused writes."""
 
+import errno
 from pathlib import Path
 from typing import Literal
 
@@ -114,6 +115,15 @@ def test_backoff_doubles_up_to_a_minute_and_a_success_clears_it() -> None:
     assert backoff.waiting(cgroup, Knob.SCHED_IDLE, 0) is None
     backoff.clear(cgroup, Knob.CPU_QUOTA)
     assert backoff.refused(cgroup, Knob.CPU_QUOTA, now_ns, 22, "no").times == 1
+
+
+def test_a_refusal_that_depends_on_the_moment_has_no_backoff() -> None:
+    backoff, cgroup = Backoff(), target("/x")
+    for times in (1, 2, 3):
+        assert backoff.refused(cgroup, Knob.MEMORY_MAX, 5, errno.EBUSY, "no").times == times
+        assert backoff.waiting(cgroup, Knob.MEMORY_MAX, 5) is None
+    backoff.refused(cgroup, Knob.MEMORY_MAX, 5, errno.EINVAL, "no")
+    assert backoff.waiting(cgroup, Knob.MEMORY_MAX, 5) is not None
 
 
 def test_refusals_of_ended_cgroups_are_dropped_and_those_of_living_ones_kept() -> None:

@@ -24,7 +24,8 @@ EXPECTED = {
     "tmpfs for the journal",
     "probe sched", "probe net", "probe shaping",
     "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
-    "memory.high", "io.max, io.weight", "network namespaces", "NRI", "tracefs", "bpffs",
+    "memory.high", "memory limit", "io.max, io.weight", "network namespaces", "NRI", "tracefs",
+    "bpffs",
 }  # fmt: skip
 UNPRIVILEGED = """
 import os, sys

@@ -10,6 +10,7 @@ import pytest
 from controller.doctor import knobs
 from controller.doctor.fact import Fact
 from controller.host.facts import CgroupLayout
+from controller.host.memory import MemoryHierarchy
 
 
 def found(
@@ -66,6 +67,31 @@ def test_without_a_cgroup_below_the_root_nothing_is_known(
     (tmp_path / "cgroup.controllers").write_text("cpu memory io")
     facts = found(tmp_path, monkeypatch)
     assert facts["memory.high"].have is None
+
+
+@pytest.mark.parametrize(
+    ("v1", "controllers", "files", "have"),
+    [
+        (True, "", (), True),
+        (False, "cpu memory", ("memory.current", "memory.max"), True),
+        (False, "cpu memory", (), None),
+        (False, "cpu", (), False),
+    ],
+    ids=["v1", "v2", "no cgroup yet", "no controller"],
+)
+def test_memory_is_limited_in_the_hierarchy_of_its_controller(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    v1: bool,
+    controllers: str,
+    files: tuple[str, ...],
+    have: bool | None,
+) -> None:
+    make_tree(tmp_path, controllers, *files)
+    (tmp_path / "memory.limit_in_bytes").touch()
+    memory = MemoryHierarchy("v1" if v1 else "v2", tmp_path)
+    monkeypatch.setattr(knobs, "find_memory", lambda unified: memory)
+    assert found(tmp_path, monkeypatch)["memory limit"].have is have
 
 
 @pytest.mark.parametrize(("enabled", "expected"), [("1", "8:0"), ("0", "no disk")])

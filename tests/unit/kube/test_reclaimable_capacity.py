@@ -13,12 +13,13 @@ from controller.core.decision import Plan
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
+from controller.host.memory import MemoryHierarchy
 from controller.kube.cleanup import remove_overload_taint, write_taint_note
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.extended_resources import STAMP
 from controller.kube.reclaimable_capacity import ClusterCapacity, PublishPolicy
-from controller.probes.cgroup_usage import MemoryHierarchy, NonBestEffortMemory
+from controller.probes.cgroup_usage import NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
 from controller.workloads.pods.requests import extended_requests, parse_quantity
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status

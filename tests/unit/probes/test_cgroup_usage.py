@@ -9,8 +9,8 @@ import pytest
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host import odd_rows
+from controller.host.memory import MemoryHierarchy
 from controller.probes.cgroup_usage import (
-    MemoryHierarchy,
     NonBestEffortMemory,
     Usage,
     UsageMeter,

@@ -14,6 +14,7 @@ from controller.core.model import CgroupId, QosClass, Target, TargetKind, Worklo
 from controller.core.settings import Profile
 from controller.core.workload_index import WorkloadIndex
 from controller.host.facts import CgroupLayout
+from controller.host.memory import MemoryHierarchy
 from controller.workloads.knob_placement import KnobPlacer, partial_idle
 
 SECOND = 1_000_000_000
@@ -24,10 +25,15 @@ PATHS = [f"/pods/{level}{name}" for level in ("", "besteffort/", "burstable/") f
 class Tree:
     """Directories with a cgroup.procs each, and the workloads in them."""
 
-    def __init__(self, mount: Path, version: Literal["v1", "v2"] = "v1") -> None:
+    def __init__(
+        self,
+        mount: Path,
+        version: Literal["v1", "v2"] = "v1",
+        memory: MemoryHierarchy | None = None,
+    ) -> None:
         self.layout = CgroupLayout(hierarchy="cpu", mount=mount, version=version, unified=None)
         self.workloads: tuple[Workload, ...] = ()
-        self.placer = KnobPlacer(self.layout)
+        self.placer = KnobPlacer(self.layout, memory)
         (mount / "cgroup.procs").write_text("1\n")
 
     def make(self, path: str, procs: str = "") -> Path:
@@ -48,7 +54,8 @@ class Tree:
 
     def place(self, now_s: int = 0) -> None:
         self.workloads = self.placer.place(
-            tuple(w._replace(idle_at=None, quota_at=None) for w in self.workloads), now_s * SECOND
+            tuple(w._replace(idle_at=None, quota_at=None, memory_at=None) for w in self.workloads),
+            now_s * SECOND,
         )
 
     def quotas(self, now_s: int = 0) -> dict[str, str | None]:
@@ -295,3 +302,78 @@ def test_work_far_below_a_sibling_is_found(tree: Tree) -> None:
                 file.unlink()
             folder.rmdir()
             folder = folder.parent
+
+
+class MemoryTree(Tree):
+    """A tree whose memory controller has a hierarchy of its own, as on v1."""
+
+    def __init__(self, home: Path) -> None:
+        self.memory = home / "memory"
+        for folder in (self.memory, home / "cpu"):
+            folder.mkdir()
+        super().__init__(home / "cpu", memory=MemoryHierarchy("v1", self.memory))
+
+    def mirror(self, path: str, procs: str = "7\n") -> None:
+        """Make the cgroup *path* in the memory hierarchy too."""
+        (self.memory / path[1:]).mkdir(parents=True, exist_ok=True)
+        (self.memory / path[1:] / "cgroup.procs").write_text(procs)
+
+    def limits(self, now_s: int = 0) -> dict[str, tuple[str, str] | None]:
+        self.place(now_s)
+        return {
+            w.path: w.memory_at and (w.memory_at.scope, w.memory_at.path)
+            for w in self.workloads
+            if w.qos is QosClass.BE
+        }
+
+
+@pytest.fixture
+def memory_tree(tmp_path: Path) -> MemoryTree:
+    return MemoryTree(tmp_path)
+
+
+def test_memory_is_limited_at_the_pure_level_of_its_hierarchy(memory_tree: MemoryTree) -> None:
+    tree = memory_tree
+    pods = [f"/kubepods/besteffort/pod{n}" for n in ("a" * 32, "b" * 32)]
+    labelled = "/kubepods/burstable/pod" + "c" * 32
+    for path in (*pods, labelled, "/batch/job", "/mixed/job"):
+        tree.add(path, QosClass.BE)
+        tree.mirror(path)
+    tree.add("/mixed/web", QosClass.LS)
+    tree.mirror("/batch", "")
+    assert tree.limits() == {
+        **dict.fromkeys(pods, ("memory", "/kubepods/besteffort")),
+        labelled: ("memory", labelled),
+        "/batch/job": ("memory", "/batch"),
+        "/mixed/job": ("memory", "/mixed/job"),
+    }
+
+
+def test_a_cgroup_of_another_path_or_with_other_processes_is_not_limited(
+    memory_tree: MemoryTree,
+) -> None:
+    tree = memory_tree
+    for name in ("absent", "shared", "own"):
+        tree.add(f"/mixed/{name}", QosClass.BE)
+    tree.add("/mixed/web", QosClass.LS)
+    tree.mirror("/mixed/shared", "7\n1\n")
+    tree.mirror("/mixed/own")
+    found = tree.limits()
+    assert found == {
+        "/mixed/absent": None,
+        "/mixed/shared": None,
+        "/mixed/own": ("memory", "/mixed/own"),
+    }
+
+
+def test_memory_of_a_level_is_limited_no_more_when_a_service_comes(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, "v2", MemoryHierarchy("v2", tmp_path))
+    tree.add("/batch/job", QosClass.BE)
+    tree.place()
+    job = tree.workloads[0]
+    assert job.memory_at is not None and job.quota_at is not None
+    assert (job.memory_at.id, job.memory_at.path) == (job.quota_at.id, "/batch")
+    tree.add("/batch/web", QosClass.LS)
+    tree.place(1)
+    job = tree.workloads[0]
+    assert job.memory_at == Target(TargetKind.CGROUP, "v2", job.cgroup.id, job.path)

@@ -4,12 +4,9 @@
 
 from controller.agent.agent_end import RESTART_REASONS
 from controller.agent.guardian import Heartbeat
-from controller.nri.doorbell import DoorbellState
-from controller.telemetry.metrics.agent import agent_families
-from controller.telemetry.report import PublishedState
-from tests.support.reports import report
 from controller.core.decision import Plan
 from controller.core.looks import TickReason
+from controller.nri.doorbell import DoorbellState
 from controller.telemetry.metrics.agent import agent_families, counter_families
 from controller.telemetry.report import QUIET, PublishedState
 from tests.support.reports import DEMAND, report
@@ -52,6 +49,8 @@ def test_new_containers_that_the_runtime_told_of_are_counted() -> None:
     assert samples["sweetpoint_nri_arrivals_total", "late"] == 2
     assert dict(PublishedState(report=found).status())["nri"] == state
     assert not any("nri" in family.name for family in agent_families(report(0)))
+
+
 def test_every_result_of_a_look_has_a_series_from_the_start() -> None:
     published = PublishedState()
     for reason in (TickReason.START, None, None):

@@ -1,0 +1,52 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The memory controller of this host, and what the kernel keeps free for itself."""
+
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from controller.host.facts import mounts
+
+__all__ = ("MemoryHierarchy", "find_memory", "high_watermark_bytes")
+
+_ZONEINFO = Path("/proc/zoneinfo")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class MemoryHierarchy(NamedTuple):
+    """Version and mount of the hierarchy with the memory controller; ``mount`` may be ``None``."""
+
+    version: Literal["v1", "v2"]
+    mount: Path | None
+
+    @property
+    def hierarchy(self) -> str:
+        """Its name in ``model.CgroupId``."""
+        return "v2" if self.version == "v2" else "memory"
+
+
+def find_memory(unified: Path | None, mountinfo: str | None = None) -> MemoryHierarchy:
+    """Return the hierarchy that has the memory controller; *unified* is the mount of cgroup2.
+
+    If a v1 mount has it, that is the one: the kernel gives a controller to one hierarchy only.
+    """
+    for each in mounts(mountinfo, {"cgroup"}):
+        if "memory" in each.options:
+            return MemoryHierarchy("v1", each.point)
+    return MemoryHierarchy("v2", unified)
+
+
+def high_watermark_bytes(zoneinfo: Path = _ZONEINFO, page_bytes: int = _PAGE) -> int:
+    """Return the sum of the high watermarks of all zones; 0 where the kernel does not tell them.
+
+    kswapd reclaims until that much is free (balance_pgdat in mm/vmscan.c).
+    """
+    try:
+        text = zoneinfo.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    words = (line.split() for line in text.splitlines())
+    # Rows "high N" are of zones; those of per-CPU lists are "high: N".
+    pages = (int(each[1]) for each in words if each[:1] == ["high"] and each[1:2])
+    return page_bytes * sum(pages)

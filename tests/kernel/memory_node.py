@@ -1,0 +1,219 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A cgroup with a limit of memory as a node: a service that grows, and jobs that never stop to.
+
+The service uses more than it requested, so its oom_score_adj is below that of the jobs, and yet the
+kernel kills it first: it is the largest process.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+import random
+import subprocess
+import sys
+import threading
+import time
+
+from controller.demo.programs import free_port
+from controller.host.facts import CgroupLayout
+from controller.host.memory import find_memory
+from tests.support.cgroups import remove_cgroup
+from tests.support.waiting import eventually
+
+__all__ = ("CAPACITY_MIB", "MIB", "MemoryNode", "memory_node")
+
+MIB = 1 << 20
+CAPACITY_MIB = 300
+MARGIN_MIB = 24
+# What the service holds at first, and at most.
+_FIRST_MIB, _MOST_MIB = 150, 200
+_JOBS = ("one", "two", "three")
+
+# Holds memory that cannot be reclaimed. Each line of its input is how many MiB, and the pause after
+# each of them; it answers with what it holds.
+_GROWER = """
+import ctypes, os, signal, sys, time
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: none outlives the test
+score, *cgroups = sys.argv[1:]
+open("/proc/self/oom_score_adj", "w").write(score)
+for cgroup in cgroups:
+    open(cgroup + "/cgroup.procs", "w").write("0")
+held = []
+for line in sys.stdin:
+    most, pause_s = line.split()
+    while len(held) < int(most):
+        held.append(b"x" * (1 << 20))
+        time.sleep(float(pause_s))
+    print(len(held), flush=True)
+"""
+
+
+class _Grower:
+    """A process of ``_GROWER`` in *cgroups*; ``held_mib`` is what it said last."""
+
+    def __init__(self, score: int, cgroups: Iterable[Path]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", _GROWER, str(score), *dict.fromkeys(map(str, cgroups))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.held_mib = 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self.held_mib = int(line)
+
+    def grow(self, to_mib: int, pause_s: float) -> None:
+        """Let it grow to *to_mib*, with a pause after each MiB."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # killed
+            self.process.stdin.write(f"{to_mib} {pause_s}\n")
+            self.process.stdin.flush()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; ``None``: it lives."""
+        return self.process.poll()
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+
+class MemoryNode:
+    """The cgroups of both hierarchies and a configuration; ``jobs_ended`` counts dead jobs."""
+
+    def __init__(self, layout: CgroupLayout, root: Path, home: Path) -> None:
+        self._layout, self.root = layout, root
+        memory = find_memory(layout.unified)
+        assert memory.mount is not None
+        self.version = memory.version
+        self.memory = memory.mount / root.relative_to(layout.mount)
+        self.config, self.port = home / "config.yaml", free_port()
+        self._home = home
+        self.jobs_ended = 0
+        self._service: _Grower | None = None
+        self._jobs: dict[str, _Grower] = {}
+        self._make()
+
+    def _make(self) -> None:
+        trees = {self.root, self.memory}
+        for tree in trees:
+            tree.mkdir(exist_ok=True)
+            for name in ("", "batch"):
+                (tree / name).mkdir(exist_ok=True)
+                control = tree / name / "cgroup.subtree_control"
+                if control.exists():
+                    control.write_text("+cpu +memory")
+            for name in ("web", *(f"batch/{job}" for job in _JOBS)):
+                (tree / name).mkdir()
+        name = "memory.max" if self.version == "v2" else "memory.limit_in_bytes"
+        (self.memory / name).write_text(str(CAPACITY_MIB * MIB))
+
+    @property
+    def limit_file(self) -> Path:
+        """The limit of all jobs together."""
+        name = "memory.max" if self.version == "v2" else "memory.limit_in_bytes"
+        return self.memory / "batch" / name
+
+    def write(self, memory: str = "", extra: str = "") -> None:
+        """Write the configuration; *memory* is more for its section."""
+        path = "/" + str(self.root.relative_to(self._layout.mount))
+        self.config.write_text(
+            f"mode: enforce\nhttp: 127.0.0.1:{self.port}\n"
+            f"state_dir: {self._home}/state\ndata_dir: {self._home}/data\n"
+            f"memory: {{capacity: {CAPACITY_MIB}MiB, margin: {MARGIN_MIB}MiB{memory}}}\n"
+            "eviction: {standalone: kill, per_hour: 60, cool_down: 10s}\n"
+            "workloads:\n"
+            f"  - {{name: web, cgroup: {path}/web, class: latency-sensitive, profile: nginx}}\n"
+            f'  - {{name: batch, cgroup: "{path}/batch/*", class: best-effort}}\n{extra}'
+        )
+
+    def limit_mib(self) -> int:
+        """Return the limit of all jobs together; a very large number for none."""
+        text = self.limit_file.read_text().strip()
+        return (2**63 if text == "max" else int(text)) // MIB
+
+    def is_limited(self) -> bool:
+        """Whether the jobs have a limit."""
+        return self.limit_mib() < CAPACITY_MIB
+
+    def protected(self) -> bool:
+        """Whether the jobs have a limit."""
+        return self.is_limited()
+
+    def start_service(self) -> None:
+        """Start the service, and wait until it holds 150 MiB."""
+        self._service = _Grower(980, (self.root / "web", self.memory / "web"))
+        self._service.grow(_FIRST_MIB, 0)
+        eventually("the service", lambda: self.service.held_mib == _FIRST_MIB)
+
+    @property
+    def service(self) -> _Grower:
+        """The service."""
+        assert self._service is not None
+        return self._service
+
+    def grow(self, seconds: float, chance: random.Random) -> None:
+        """Let the service grow to 200 MiB in 2.5 s, beside jobs, for *seconds* or until it ends."""
+        self.service.grow(_MOST_MIB, 0.05)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.service.code is None:
+            self.keep_jobs(chance)
+            time.sleep(chance.uniform(0.2, 0.8))
+
+    def grow_with_limit(self, chance: random.Random) -> None:
+        """Let the service grow to 200 MiB as fast as the limit of the jobs follows."""
+        for to_mib in range(_FIRST_MIB, _MOST_MIB + 1, 5):
+            self.service.grow(to_mib, 0)
+
+            def has_followed(to_mib: int = to_mib) -> bool:
+                self.keep_jobs(chance)
+                left = CAPACITY_MIB - MARGIN_MIB - to_mib
+                return self.service.code is not None or (
+                    self.service.held_mib == to_mib and self.limit_mib() <= left
+                )
+
+            eventually(f"a limit beside {to_mib} MiB", has_followed)
+
+    def keep_jobs(self, chance: random.Random) -> None:
+        """Start the jobs that are not there, which grow by 50 to 200 MiB per second."""
+        for job in _JOBS:
+            grower = self._jobs.get(job)
+            if grower is not None and grower.code is None:
+                continue
+            if grower is not None:
+                self.jobs_ended += 1
+                grower.end()
+            name = f"batch/{job}"
+            grower = self._jobs[job] = _Grower(1000, (self.root / name, self.memory / name))
+            grower.grow(10**6, chance.uniform(0.005, 0.02))
+
+    def close(self) -> None:
+        """End all processes and remove the cgroups."""
+        for grower in (self._service, *self._jobs.values()):
+            if grower is not None:
+                grower.end()
+        remove_cgroup(self.memory)
+
+
+@contextmanager
+def memory_node(layout: CgroupLayout, root: Path, home: Path) -> Iterator[MemoryNode]:
+    """Make a node below *root*, a cgroup of *layout*; nothing is left of it afterwards."""
+    node = MemoryNode(layout, root, home)
+    try:
+        node.write()
+        yield node
+    finally:
+        node.close()

@@ -1,0 +1,91 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The memory guard: a service lives beside jobs that would take all memory of its node."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import random
+
+import pytest
+
+from controller.core.model import Knob
+from controller.host.facts import CgroupLayout
+from tests.kernel.agent import AgentRun
+from tests.kernel.memory_node import MIB, MemoryNode, memory_node
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.kernel
+
+# Ended by the kernel for want of memory.
+KILLED = -9
+
+
+@pytest.fixture
+def node(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iterator[MemoryNode]:
+    with memory_node(cgroup_layout, cgroup_root, tmp_path) as made:
+        yield made
+
+
+def test_the_limit_follows_the_service_and_a_kill_leaves_none(node: MemoryNode) -> None:
+    with AgentRun(node).ready() as agent:
+        eventually("a limit of what the margin leaves", lambda: node.limit_mib() == 276)
+        node.start_service()
+        # Its own memory is some MiB more than the 150 that it says.
+        eventually("a limit beside the service", lambda: 100 < node.limit_mib() <= 126)
+        (held,) = (k for k in agent.status()["in_force"]["knobs"] if k["knob"] == Knob.MEMORY_MAX)
+        assert (held["original"], held["value"]) == ("max", str(node.limit_mib() * MIB))
+        assert agent.series("sweetpoint_memory_limit_bytes") != {}
+        agent.kill_both()
+        assert node.is_limited(), "a guardian that is killed too cannot restore"
+    with AgentRun(node).ready() as agent:
+        eventually("a limit again", node.is_limited)
+        node.write(", guard: false")
+        agent.kill_agent()
+        eventually("no limit", lambda: not node.is_limited())
+
+
+@pytest.mark.thorough
+def test_the_service_lives_beside_jobs_without_end(node: MemoryNode) -> None:
+    chance = random.Random(1)
+    with AgentRun(node).ready():
+        node.start_service()
+        eventually("a limit beside the service", lambda: node.limit_mib() <= 126)
+        node.grow_with_limit(chance)
+
+        def has_seen_deaths() -> bool:
+            node.keep_jobs(chance)
+            return node.jobs_ended >= 3
+
+        eventually("deaths of jobs", has_seen_deaths)
+        assert node.service.code is None
+
+
+@pytest.mark.thorough
+def test_without_the_guard_the_service_is_killed(node: MemoryNode) -> None:
+    chance = random.Random(1)
+    node.write(", guard: false")
+    with AgentRun(node).ready():
+        node.start_service()
+
+        def is_dead() -> bool:
+            node.keep_jobs(chance)
+            return node.service.code is not None
+
+        eventually("the death of the service", is_dead)
+        assert node.service.code == KILLED
+        assert not node.is_limited()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("guard", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_series(node: MemoryNode, seed: int, guard: bool) -> None:
+    node.write("" if guard else ", guard: false")
+    with AgentRun(node).ready():
+        node.start_service()
+        if guard:
+            eventually("a limit beside the service", lambda: node.limit_mib() <= 126)
+        node.grow(7.0, random.Random(seed))
+        code = node.service.code
+    print(f"seed {seed} guard {guard}: service {code}, {node.jobs_ended} jobs ended")
+    assert (code is None) is guard

@@ -1,0 +1,160 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The memory guard: which limits it writes, and when it restores them."""
+
+from dataclasses import replace
+
+from controller.core.decision import Action, Failure, Outcome
+from controller.core.knobs.knob_state import KnobState
+from controller.core.memory.guard import MemoryGuardian
+from controller.core.model import (
+    CgroupId,
+    Knob,
+    KnobReading,
+    KnobValue,
+    MemorySample,
+    MemoryUse,
+    Mode,
+    Pause,
+    QosClass,
+    Target,
+    TargetKind,
+    Workload,
+)
+from controller.core.settings import HostFacts, MemoryGuard, SafeState, Settings
+from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import WorkloadIndex
+
+MIB = 1 << 20
+LEVEL = Target(TargetKind.CGROUP, "v2", 9, "/batch")
+JOB = Workload("job", CgroupId("v2", 1), "/batch/job", QosClass.BE, "job", "", memory_at=LEVEL)
+SETTINGS = Settings(
+    tick_ns=NS_PER_SEC,
+    host=HostFacts(cpus=2, memory_bytes=1000 * MIB),
+    profiles={},
+    reserve_cpus=0,
+    safe_state=SafeState.STATIC,
+    stale_ticks=5,
+    mode=Mode.ENFORCE,
+    memory=MemoryGuard(margin_bytes=100 * MIB),
+)
+
+
+class Node:
+    """A guard and one cgroup whose limit it moves; amounts in MiB."""
+
+    def __init__(self, original: str = "max", settings: Settings = SETTINGS) -> None:
+        self.settings, self.guard, self.knobs = settings, MemoryGuardian(), KnobState()
+        self.index = WorkloadIndex([JOB], {})
+        self.value = self.original = KnobValue(original)
+        self.now_ns = 0
+        self.resync = True
+        self._outcomes: list[Outcome] = []
+
+    def tick(self, used: int, others: int, *, refuse: bool = False) -> str:
+        """Make a tick, carry out its writes, and return the limit."""
+        self.now_ns += NS_PER_SEC
+        held = None if self.value == self.original else self.original
+        reading = KnobReading(LEVEL, Knob.MEMORY_MAX, self.value, held)
+        self.knobs.update((reading,), self._outcomes, True, self.now_ns)
+        use = MemoryUse(CgroupId("v2", 9), used * MIB, used * MIB)
+        sample = MemorySample(0, others * MIB, (use,))
+        actions = self.guard.actions(
+            sample, self.settings, self.index, self.knobs, self.resync, self.now_ns
+        )
+        self.knobs.commit(tuple(actions))
+        self._outcomes = [self._carry_out(each, refuse) for each in actions]
+        amount = self.value
+        return amount if amount == "max" else f"{int(amount) // MIB}"
+
+    def _carry_out(self, action: Action, refuse: bool) -> Outcome:
+        if refuse:
+            held = None if self.value == self.original else self.original
+            outcome = Outcome(action=action, applied=self.value, failure=Failure.REFUSED)
+            return replace(outcome, original=held)
+        self.value = action.value
+        held = None if self.value == self.original else self.original
+        return Outcome(action=action, applied=action.value, original=held)
+
+
+def test_the_limit_is_what_the_others_leave() -> None:
+    node = Node()
+    assert node.tick(used=50, others=300) == "600"
+    assert node.tick(used=50, others=400) == "500"
+    report = node.guard.report
+    assert report is not None
+    assert (report.room_bytes, report.needed_bytes) == (500 * MIB, 50 * MIB)
+
+
+def test_the_limit_stays_above_the_use_and_is_raised_only_with_the_room() -> None:
+    node = Node()
+    assert node.tick(used=450, others=300) == "600"
+    assert node.tick(used=450, others=700) == "514"
+    assert node.tick(used=510, others=700) == "514"
+    assert node.tick(used=300, others=700) == "364"
+    node.now_ns += 60 * NS_PER_SEC
+    assert node.tick(used=300, others=300) == "600"
+
+
+def test_a_small_change_is_not_written() -> None:
+    node = Node()
+    assert node.tick(used=50, others=300) == "600"
+    assert node.tick(used=50, others=303) == "600"
+    assert node.tick(used=50, others=304) == "596"
+
+
+def test_a_refused_limit_is_tried_again() -> None:
+    node = Node()
+    assert node.tick(used=50, others=300, refuse=True) == "max"
+    assert node.tick(used=50, others=300) == "600"
+
+
+def test_a_stricter_limit_of_another_program_stays() -> None:
+    node = Node(original=str(400 * MIB))
+    assert node.tick(used=50, others=300) == "400"
+    assert node.tick(used=50, others=600) == "300"
+    node.now_ns += 60 * NS_PER_SEC
+    assert node.tick(used=50, others=300) == "400"
+
+
+def test_off_and_observe_restore_and_write_nothing() -> None:
+    for settings in (
+        replace(SETTINGS, memory=None),
+        replace(SETTINGS, mode=Mode.OBSERVE),
+        replace(SETTINGS, host=HostFacts(cpus=2)),
+    ):
+        node = Node()
+        assert node.tick(used=50, others=300) == "600"
+        node.settings = settings
+        assert node.tick(used=50, others=300) == "max"
+        assert node.guard.report is None
+        node.value = node.original
+        assert node.tick(used=50, others=300) == "max"
+
+
+def test_a_shortage_is_told_once_and_so_is_its_end() -> None:
+    node, told = Node(), []
+    for used, others in ((100, 300), (550, 400), (560, 400), (490, 400), (460, 400)):
+        node.tick(used, others)
+        told += [each.text for each in node.guard.verdicts]
+    assert told == [
+        "best-effort work needs more memory than there is: 550MiB of 500MiB",
+        "best-effort work has room again: 460MiB of 500MiB",
+    ]
+
+
+def test_workloads_without_a_limit_are_counted() -> None:
+    node = Node()
+    node.index = WorkloadIndex([JOB, JOB._replace(cgroup=CgroupId("v2", 2), memory_at=None)], {})
+    node.tick(used=50, others=300)
+    (verdict,) = node.guard.verdicts
+    assert verdict.text.startswith("1 best-effort workloads have no cgroup")
+    node.tick(used=50, others=300)
+    assert not node.guard.verdicts
+
+
+def test_a_cgroup_above_a_paused_workload_is_not_limited() -> None:
+    other = JOB._replace(name="other", cgroup=CgroupId("v2", 2), path="/batch/other")
+    node = Node()
+    node.index = WorkloadIndex([JOB, other], {}, Pause(workloads=("other",)))
+    assert node.tick(used=50, others=300) == "max"
