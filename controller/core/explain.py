@@ -228,9 +228,12 @@ def reason_of(loops: ChannelLoops) -> str:
 def explain_eviction(eviction: Eviction, plan: Plan, *, named: bool = True) -> str:
     """Return which service suffers, by how much, and what the victim contributed.
 
-    *plan* is the one that holds the eviction. If not *named*, neither the service nor its numbers
+    Without a service: why the node needs it. *plan* is the one that holds the eviction. If not
+    *named*, neither the service nor its numbers
     appear, for readers that may not know of it.
     """
+    if not eviction.service:
+        return f"{eviction.reason}: {_contribution(eviction)}"
     if not named:
         return (
             f"a service of another namespace suffers on {eviction.channel}, and {eviction.name} "

@@ -6,7 +6,7 @@ A look reads counters and no file; it decides nothing but whether a tick is made
 only if all of this holds:
 
 - In the last tick no service was near its sweet point or without data, nothing was squeezed,
-  tried, written or released, and no knob of a channel was held.
+  tried, written or released, no knob of a channel was held, and much memory was available.
 - Since then each service waited for CPUs for less than half of what its sweet point allows.
 - Since then nothing else came that a tick takes: workloads, a figure of a service, a pause, a
   configuration, a request for a page.
@@ -68,7 +68,7 @@ class TickReason(StrEnum):
     ``knobs``: knobs are to be read for the first time, or links or cookies to be followed.
     ``figure``: a service reported a figure. ``pause``: a pause began or ended. ``reload``: the
     configuration was read. ``request``: a page was asked for.
-    ``arrival``: a container is about to run. ``recording``: all is recorded.
+    ``arrival``: a container is about to run. ``memory``: not much memory is available. ``recording``: all is recorded.
     """
 
     OFF = "off"
@@ -85,6 +85,7 @@ class TickReason(StrEnum):
     RELOAD = "reload"
     REQUEST = "request"
     ARRIVAL = "arrival"
+    MEMORY = "memory"
     RECORDING = "recording"
 
 

@@ -292,8 +292,8 @@ class MemorySample(NamedTuple):
 
     ``available_bytes`` can be allocated without reclaiming anything but caches. ``others_bytes``
     is what everything but ``limited`` needs. ``limited`` are the cgroups of ``Workload.memory_at``,
-    as they were read last. ``workloads`` are best-effort workloads, read only while memory is
-    short.
+    as they were read last. ``workloads`` are best-effort workloads, which are read slowly while
+    memory is not short.
     """
 
     available_bytes: int

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
-from controller.core.decision import Action, Outcome, Plan, Verdict
+from controller.core.decision import Action, Eviction, Outcome, Plan, Verdict
 from controller.core.eviction.candidates import (
     causes,
     eviction_candidates,
@@ -31,6 +31,7 @@ from controller.core.eviction.candidates import (
     known_deviation,
 )
 from controller.core.eviction.policy import EvictionHistory, EvictionPolicy
+from controller.core.eviction.shortage import ShortageEvictions, memory_candidates
 from controller.core.explain import DecisionLog, describe_pause, reason_of
 from controller.core.in_force import InForce
 from controller.core.indicators.tracker import IndicatorTracker
@@ -41,7 +42,7 @@ from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
 from controller.core.looks import LimitTable, Quiet, TickReason, reason_in_plan
 from controller.core.memory.guard import MemoryGuardian
-from controller.core.model import Channel, EvictionAnswer, Mode, Pause, Snapshot, Workload
+from controller.core.model import Channel, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
 from controller.core.writes.actions import PlanActions
@@ -74,6 +75,7 @@ class Planner:
         "_next_ticks",
         "_pause",
         "_settings",
+        "_shortage",
         "_tracker",
         "_workload_index",
         "_workloads",
@@ -103,6 +105,7 @@ class Planner:
         self._memory = MemoryGuardian()
         self._decision_log = DecisionLog()
         self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
+        self._shortage = ShortageEvictions()
         self._last_ns: int | None = None
         self._limits = LimitTable()
         self._next_ticks = 1.0
@@ -200,7 +203,7 @@ class Planner:
             lambda: self._channels.squeezed_for if executed else frozenset(),
         )
         self._next_ticks = _CALM_TICKS if self._is_calm else 1.0
-        plan = self._plan(actions, context, snapshot.evictions, pauses)
+        plan = self._plan(actions, context, snapshot, pauses)
         why = (self._channels.quota_loops, *(each.loops for each in self._channels.ladders))
         self._held.commit(
             plan,
@@ -242,7 +245,7 @@ class Planner:
         self,
         actions: tuple[Action, ...],
         context: TickContext,
-        answers: Sequence[EvictionAnswer],
+        snapshot: Snapshot,
         pauses: tuple[Verdict, ...],
     ) -> Plan:
         channels = self._channels
@@ -251,13 +254,14 @@ class Planner:
         indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in channels.ladders if each.loops]
         found = causes(active, context)
-        eviction = self._evictions.step(
+        for_memory = self._evict_for_memory(snapshot)
+        eviction = for_memory or self._evictions.step(
             context.now_ns,
             eviction_cases(cpu, ladders, context),
             lambda case: eviction_candidates(case, context),
             self._workload_index.wholes,
             lambda *loop: known_deviation(channels.loops.values(), *loop),
-            answers,
+            snapshot.evictions,
         )
         return Plan(
             time_ns=context.now_ns,
@@ -276,6 +280,7 @@ class Planner:
                 *(verdict for each in self._channels.ladders for verdict in each.verdicts),
                 *self._actions.verdicts,
                 *self._evictions.verdicts,
+                *self._shortage.verdicts,
                 *self._memory.verdicts,
                 *self._knobs.reports,
                 *self._learner.verdicts,
@@ -298,6 +303,8 @@ class Planner:
         """
         if plan.actions or self._is_active or _is_limited(in_force):
             return Quiet(TickReason.ACTIVE)
+        if self._memory.is_near:
+            return Quiet(TickReason.MEMORY)
         reason = reason_in_plan(plan.loops)
         if reason is not None:
             return Quiet(reason)
@@ -314,6 +321,17 @@ class Planner:
             or loops.most is not None
             or loops.suffering
             for loops in self._channels.loops.values()
+        )
+
+    def _evict_for_memory(self, snapshot: Snapshot) -> Eviction | None:
+        sample, index = snapshot.memory, self._workload_index
+        return self._shortage.step(
+            snapshot.time_ns,
+            None if self._released else self._memory.report,
+            lambda: memory_candidates(() if sample is None else sample.workloads, index),
+            index.wholes,
+            snapshot.evictions,
+            self._evictions,
         )
 
     @property

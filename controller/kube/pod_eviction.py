@@ -197,8 +197,8 @@ class PodEvictions:
         self._pod_of = pod_of
         self._taint = OverloadTaint(api, node, config.mark, config.mark_ns / NS_PER_SEC)
         self._client = EvictionClient(api, self._taint, clock_ns)
-        # (answer, pod, explanation); appended to by the worker's thread too.
-        self._answers: deque[tuple[EvictionAnswer, Pod, str]] = deque()
+        # (answer, pod, explanation, for memory); appended to by the worker's thread too.
+        self._answers: deque[tuple[EvictionAnswer, Pod, str, bool]] = deque()
         worker.submit_periodic(_EXPIRE_EVERY_S, self._taint.expire, _TAINT_JOB)
 
     @property
@@ -218,7 +218,7 @@ class PodEvictions:
             return False
         # Tenants read the Events in their namespaces, but not the log of the agent.
         named = eviction.service.startswith(f"{pod.namespace}/")
-        about = pod, explain_eviction(eviction, plan, named=named)
+        about = pod, explain_eviction(eviction, plan, named=named), not eviction.service
         which = eviction.cgroup, eviction.channel
         if not (enforcing and self._config.enabled):
             text = "kubernetes.eviction is not enabled" if enforcing else "the agent only observes"
@@ -239,12 +239,15 @@ class PodEvictions:
     def answers(self) -> Iterator[EvictionAnswer]:
         """Yield the answers received since the last call, and emit an Event for each."""
         while self._answers:
-            answer, pod, explanation = self._answers.popleft()
+            answer, pod, explanation, for_memory = self._answers.popleft()
             regarding = Regarding("Pod", pod.namespace, pod.name, pod.uid)
             done = answer.result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
             kind: EventType = "Warning" if done else "Normal"
             note = f"{answer.result}: {explanation} [{answer.message}]"
-            self._events.emit(regarding, _REASONS[answer.result], note, kind)
+            reason = _REASONS[answer.result]
+            if reason is Reason.EVICTED and for_memory:
+                reason = Reason.EVICTED_FOR_MEMORY
+            self._events.emit(regarding, reason, note, kind)
             yield answer
 
     def remove_taint(self) -> None:

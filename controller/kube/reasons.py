@@ -34,6 +34,11 @@ class Reason(Explained):
         "Pod",
         "The pod was evicted; the note has the service, the channel and the evidence.",
     )
+    EVICTED_FOR_MEMORY = (
+        "EvictedForMemory",
+        "Pod",
+        "The pod was evicted because the node ran out of memory; the note has the figures.",
+    )
     TOO_LATE = "EvictionTooLate", "Pod", "The pod had ended when its eviction was requested."
     REFUSED = (
         "EvictionRefused",

@@ -22,6 +22,8 @@ _MEMINFO = Path("/proc/meminfo")
 _ROUND_NS = NS_PER_SEC
 _PER_POLL = 50
 _FEW = 20
+# Of the workloads, which matter only where one has to be evicted.
+_SLOWLY = 2
 _USED = {"v2": "memory.current", "v1": "memory.usage_in_bytes"}
 # What the kernel takes back without harm: keys of memory.stat, of a cgroup and those below it.
 _RECLAIMABLE = {
@@ -49,7 +51,7 @@ class MemoryMeter:
         """Measure from now on, if *on*.
 
         :param capacity: bytes that the workloads share; ``None``: the memory of this host.
-        :param short: with less available than this each poll reads, and all best-effort workloads.
+        :param short: with less available than this each poll reads as much as it may.
         """
         self._on, self._capacity, self._short = on, capacity, short
         self._sample, self._due_ns = None, 0
@@ -87,7 +89,7 @@ class MemoryMeter:
         else:
             others = sum(each.needed_bytes for each in self._others.poll())
             available = max(0, self._capacity - others - needed)
-        workloads = self._workloads.poll() if available < self._short else ()
+        workloads = self._workloads.poll(_PER_POLL if available < self._short else _SLOWLY)
         self._sample = MemorySample(available, others, limited, workloads)
         return self._sample
 
@@ -110,8 +112,8 @@ class _Cgroups:
             self._next = cycle(tuple(paths))
             self._found = {c: use for c, use in self._found.items() if c in paths}
 
-    def poll(self) -> tuple[MemoryUse, ...]:
-        for cgroup in islice(self._next, min(_PER_POLL, len(self._paths))):
+    def poll(self, most: int = _PER_POLL) -> tuple[MemoryUse, ...]:
+        for cgroup in islice(self._next, min(most, len(self._paths))):
             use = self._read(cgroup, self._paths[cgroup])
             if use is None:
                 self._found.pop(cgroup, None)

@@ -236,6 +236,16 @@ FIRES = (
         filled=N1 | {"{{ $labels.channel }}": "cpu"},
     ),
     Case(
+        "SweetpointMemoryShort",
+        11,
+        {
+            on("sweetpoint_memory_needed_bytes"): "101+0x15",
+            on("sweetpoint_memory_room_bytes"): "100+0x15",
+        },
+        NODE,
+        filled=N1,
+    ),
+    Case(
         "SweetpointEvictionStorm",
         60,
         {
@@ -385,6 +395,15 @@ QUIET = (
         {
             on("sweetpoint_channel_demand_ratio", channel="cpu"): "1+0x14 0.8+0x30",
             on("sweetpoint_mode", mode="enforce"): "1+0x30",
+        },
+    ),
+    # As much as there is, and more only for some minutes.
+    Case(
+        "SweetpointMemoryShort",
+        15,
+        {
+            on("sweetpoint_memory_needed_bytes"): "101+0x9 100+0x10",
+            on("sweetpoint_memory_room_bytes"): "100+0x20",
         },
     ),
     # In observe mode no knob is at its floor.

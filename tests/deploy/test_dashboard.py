@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The committed dashboard is up to date, and its queries use metrics that exist."""
 
+from dataclasses import fields, replace
 import re
 
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
+from controller.core.decision import MemoryReport
 from controller.core.model import CgroupId, EvictionResult, WorkloadSample
 from controller.kube.state import ClusterState, ProfilesState, ReclaimState
 from controller.reconcilers.core_scheduling import CoreState
@@ -38,8 +40,10 @@ _TARGET = {"cluster", "container", "endpoint", "instance", "job", "namespace", "
 def families() -> list[Metric]:
     """All metrics that an agent exports on a host with all functions."""
     published = PublishedState()
+    memory = MemoryReport(**dict.fromkeys((each.name for each in fields(MemoryReport)), 1))
     published.report = report(
         1,
+        plan=replace(report(1).plan, memory=memory),
         samples=(_COUNTED,),
         monitor=MonitorState(
             problem="", groups=1, adopted=0, without_room=0, elsewhere=0, errors=0

@@ -21,13 +21,13 @@ from controller.host.memory import find_memory
 from tests.support.cgroups import remove_cgroup
 from tests.support.waiting import eventually
 
-__all__ = ("CAPACITY_MIB", "MIB", "MemoryNode", "memory_node")
+__all__ = ("CAPACITY_MIB", "MIB", "MOST_MIB", "Grower", "MemoryNode", "memory_node")
 
 MIB = 1 << 20
 CAPACITY_MIB = 300
 MARGIN_MIB = 24
 # What the service holds at first, and at most.
-_FIRST_MIB, _MOST_MIB = 150, 200
+_FIRST_MIB, MOST_MIB = 150, 200
 _JOBS = ("one", "two", "three")
 
 # Holds memory that cannot be reclaimed. Each line of its input is how many MiB, and the pause after
@@ -49,7 +49,7 @@ for line in sys.stdin:
 """
 
 
-class _Grower:
+class Grower:
     """A process of ``_GROWER`` in *cgroups*; ``held_mib`` is what it said last."""
 
     def __init__(self, score: int, cgroups: Iterable[Path]) -> None:
@@ -92,7 +92,7 @@ class _Grower:
 
 
 class MemoryNode:
-    """The cgroups of both hierarchies and a configuration; ``jobs_ended`` counts dead jobs."""
+    """The cgroups of both hierarchies and a configuration; ``jobs_ended`` counts dead ``jobs``."""
 
     def __init__(self, layout: CgroupLayout, root: Path, home: Path) -> None:
         self._layout, self.root = layout, root
@@ -103,8 +103,8 @@ class MemoryNode:
         self.config, self.port = home / "config.yaml", free_port()
         self._home = home
         self.jobs_ended = 0
-        self._service: _Grower | None = None
-        self._jobs: dict[str, _Grower] = {}
+        self._service: Grower | None = None
+        self.jobs: dict[str, Grower] = {}
         self._make()
 
     def _make(self) -> None:
@@ -155,19 +155,19 @@ class MemoryNode:
 
     def start_service(self) -> None:
         """Start the service, and wait until it holds 150 MiB."""
-        self._service = _Grower(980, (self.root / "web", self.memory / "web"))
+        self._service = Grower(980, (self.root / "web", self.memory / "web"))
         self._service.grow(_FIRST_MIB, 0)
         eventually("the service", lambda: self.service.held_mib == _FIRST_MIB)
 
     @property
-    def service(self) -> _Grower:
+    def service(self) -> Grower:
         """The service."""
         assert self._service is not None
         return self._service
 
     def grow(self, seconds: float, chance: random.Random) -> None:
         """Let the service grow to 200 MiB in 2.5 s, beside jobs, for *seconds* or until it ends."""
-        self.service.grow(_MOST_MIB, 0.05)
+        self.service.grow(MOST_MIB, 0.05)
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.service.code is None:
             self.keep_jobs(chance)
@@ -175,7 +175,7 @@ class MemoryNode:
 
     def grow_with_limit(self, chance: random.Random) -> None:
         """Let the service grow to 200 MiB as fast as the limit of the jobs follows."""
-        for to_mib in range(_FIRST_MIB, _MOST_MIB + 1, 5):
+        for to_mib in range(_FIRST_MIB, MOST_MIB + 1, 5):
             self.service.grow(to_mib, 0)
 
             def has_followed(to_mib: int = to_mib) -> bool:
@@ -187,22 +187,31 @@ class MemoryNode:
 
             eventually(f"a limit beside {to_mib} MiB", has_followed)
 
+    def start_job(self, job: str, mib: int) -> None:
+        """Start a job that holds so much, and wait until it does."""
+        grower = self.jobs[job] = self._start_job(job)
+        grower.grow(mib, 0)
+        eventually(f"job {job}", lambda: grower.held_mib == mib)
+
+    def _start_job(self, job: str) -> Grower:
+        name = f"batch/{job}"
+        return Grower(1000, (self.root / name, self.memory / name))
+
     def keep_jobs(self, chance: random.Random) -> None:
         """Start the jobs that are not there, which grow by 50 to 200 MiB per second."""
         for job in _JOBS:
-            grower = self._jobs.get(job)
+            grower = self.jobs.get(job)
             if grower is not None and grower.code is None:
                 continue
             if grower is not None:
                 self.jobs_ended += 1
                 grower.end()
-            name = f"batch/{job}"
-            grower = self._jobs[job] = _Grower(1000, (self.root / name, self.memory / name))
+            grower = self.jobs[job] = self._start_job(job)
             grower.grow(10**6, chance.uniform(0.005, 0.02))
 
     def close(self) -> None:
         """End all processes and remove the cgroups."""
-        for grower in (self._service, *self._jobs.values()):
+        for grower in (self._service, *self.jobs.values()):
             if grower is not None:
                 grower.end()
         remove_cgroup(self.memory)

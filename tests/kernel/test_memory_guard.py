@@ -11,7 +11,7 @@ import pytest
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
-from tests.kernel.memory_node import MIB, MemoryNode, memory_node
+from tests.kernel.memory_node import MIB, MOST_MIB, MemoryNode, memory_node
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
@@ -26,15 +26,26 @@ def node(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Iter
         yield made
 
 
-def test_the_limit_follows_the_service_and_a_kill_leaves_none(node: MemoryNode) -> None:
+def test_the_limit_follows_one_job_is_evicted_and_a_kill_leaves_no_limit(node: MemoryNode) -> None:
     with AgentRun(node).ready() as agent:
         eventually("a limit of what the margin leaves", lambda: node.limit_mib() == 276)
         node.start_service()
         # Its own memory is some MiB more than the 150 that it says.
         eventually("a limit beside the service", lambda: 100 < node.limit_mib() <= 126)
         (held,) = (k for k in agent.status()["in_force"]["knobs"] if k["knob"] == Knob.MEMORY_MAX)
-        assert (held["original"], held["value"]) == ("max", str(node.limit_mib() * MIB))
+        assert held["original"] == "max" and int(held["value"]) <= 126 * MIB
         assert agent.series("sweetpoint_memory_limit_bytes") != {}
+        node.start_job("one", 60)
+        node.start_job("two", 30)
+        node.service.grow(MOST_MIB, 0)
+        eventually("an eviction", lambda: node.jobs["one"].code is not None)
+        eventually("the service", lambda: node.service.held_mib == MOST_MIB)
+        agent.watch(10)
+        texts = [each["text"] for each in agent.status()["decisions"]]
+        (why,) = (each for each in texts if each.startswith("to be evicted"))
+        assert "the node runs out of memory" in why
+        assert agent.series("sweetpoint_evictions_total")["memory", "killed"] == 1
+        assert node.service.code is None and node.jobs["two"].code is None
         agent.kill_both()
         assert node.is_limited(), "a guardian that is killed too cannot restore"
     with AgentRun(node).ready() as agent:

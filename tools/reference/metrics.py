@@ -3,8 +3,9 @@
 """The metrics of an agent on a host that has everything."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 
-from controller.core.decision import Plan
+from controller.core.decision import MemoryReport, Plan
 from controller.core.model import CgroupId, Mode, WorkloadSample
 from controller.kube.state import ClusterState, DescriptorsState, ProfilesState
 from controller.nri.doorbell import DoorbellState
@@ -49,7 +50,14 @@ def _report() -> TickReport:
             ),
         ),
         host_pressure_ns={},
-        plan=Plan(time_ns=1, quota_ceiling_cpus=1.0, quota_granted_cpus=1.0),
+        plan=Plan(
+            time_ns=1,
+            quota_ceiling_cpus=1.0,
+            quota_granted_cpus=1.0,
+            memory=MemoryReport(
+                **dict.fromkeys((each.name for each in fields(MemoryReport)), 1),
+            ),
+        ),
         knobs=(),
         tick_ns=1,
         ticks=1,

@@ -203,6 +203,19 @@ class EvictionPolicy:
                 return self._evict(case, victim, now_ns)
         return None
 
+    def may_evict(self, now_ns: int) -> bool:
+        """Return whether the limit of an hour and the history allow an eviction for memory."""
+        return now_ns >= self.before.not_before_ns and self._has_budget(now_ns)
+
+    def spend(self, now_ns: int) -> None:
+        """Count an eviction that another policy decided."""
+        self._done_ns.append(now_ns)
+
+    def refund(self, asked_ns: int) -> None:
+        """Take back what was spent at *asked_ns*: nothing was evicted."""
+        if asked_ns in self._done_ns:
+            self._done_ns.remove(asked_ns)
+
     def _update_trial(self, answer: EvictionAnswer, now_ns: int) -> None:
         trial, result = self._trial, answer.result
         if trial is None or trial.eviction.cgroup != answer.cgroup:

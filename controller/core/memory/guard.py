@@ -21,6 +21,9 @@ __all__ = ("MemoryGuardian",)
 
 # Limits are moved by this part of the capacity at least: less is noise.
 _QUANTUM = 1 / 256
+# Work that starts takes some gigabytes a second. With more than this available, 12 % of the memory,
+# the guard need not look in each tick.
+_NEAR_MARGINS = 4
 
 
 class MemoryGuardian:
@@ -40,6 +43,12 @@ class MemoryGuardian:
         self._unlimited = 0
         self.report: MemoryReport | None = None
         self.verdicts: list[Verdict] = []
+
+    @property
+    def is_near(self) -> bool:
+        """Whether so little memory is available that it might be used up before the next look."""
+        report = self.report
+        return report is not None and report.available_bytes < _NEAR_MARGINS * report.margin_bytes
 
     def actions(
         self,

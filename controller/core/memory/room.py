@@ -85,15 +85,11 @@ def limit_bytes(use: MemoryUse, spare_bytes: int, now_bytes: float) -> float:
     room. Each may take all of it, because a limit that is not needed would kill. A limit is raised
     only to that, and lowered to that or as far as the use allows; in whole MiB.
     """
-    allowed = _whole(use.needed_bytes + spare_bytes)
+    allowed = (use.needed_bytes + spare_bytes) // _MIB * _MIB
     if allowed >= now_bytes:
         return allowed
     if use.cgroup.hierarchy == "v2":
         least = use.used_bytes + _ABOVE_USE
     else:
         least = max(use.needed_bytes + _ABOVE_NEED, use.used_bytes - _RECLAIM_STEP)
-    return min(now_bytes, max(allowed, _whole(least)))
-
-
-def _whole(amount: int) -> int:
-    return -(-amount // _MIB) * _MIB
+    return min(now_bytes, max(allowed, -(-least // _MIB) * _MIB))

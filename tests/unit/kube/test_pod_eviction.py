@@ -240,6 +240,19 @@ def test_an_event_names_only_services_of_its_namespace(
     assert "it made latency-sensitive work wait for 0.83cpu" in event["note"]
 
 
+def test_an_eviction_for_memory_has_a_reason_of_its_own_and_names_no_service(
+    api: Api, worker: Worker, events: Events, sent: Sent
+) -> None:
+    found = evictions(api, worker, events)
+    reason = "the node runs out of memory"
+    eviction = replace(EVICTION, service="", channel=Channel.MEMORY, blame=3 << 20, reason=reason)
+    found.request(eviction, plan(1), enforcing=True)
+    assert first(found).result is EvictionResult.EVICTED
+    (event,) = sent()
+    assert event["reason"] == "EvictedForMemory"
+    assert f"{reason}: it has 3MiB of memory" in event["note"]
+
+
 def test_a_budget_and_an_absent_server_have_different_reasons(
     api: Api, worker: Worker, events: Events, server: ApiStandIn, sent: Sent
 ) -> None:

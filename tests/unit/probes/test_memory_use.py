@@ -57,7 +57,6 @@ def test_the_rest_of_the_host_is_what_is_neither_available_nor_limited(host: Hos
     assert sample is not None
     assert (sample.available_bytes, sample.others_bytes) == (600 << 10, 250 << 10)
     assert sample.limited == (MemoryUse(CgroupId("v2", 9), 200 << 10, 150 << 10),)
-    assert sample.workloads == ()
 
 
 def test_of_a_part_of_the_host_its_workloads_are_counted(host: Host) -> None:
@@ -71,17 +70,21 @@ def test_of_a_part_of_the_host_its_workloads_are_counted(host: Host) -> None:
     assert sample.available_bytes == (500 - 160 - 90) << 10
 
 
-def test_while_memory_is_short_each_workload_is_read(host: Host) -> None:
-    host.meter.set_workloads([job("a")])
+def test_while_memory_is_short_workloads_are_read_faster(host: Host) -> None:
+    jobs = [job(f"j{number}") for number in range(60)]
+    host.meter.set_workloads(jobs)
     host.meter.reconfigure(True, short=500 << 10)
     host.set_use("/batch", 200, cache=0)
-    host.set_use("/batch/a", 70, cache=20)
-    sample = host.meter.poll(0)
-    assert sample is not None and sample.workloads == ()
-    host.set_available(499)
-    sample = host.meter.poll(1)
-    assert sample is not None
-    assert [each.needed_bytes for each in sample.workloads] == [50 << 10]
+    for each in jobs:
+        host.set_use(each.path, 70, cache=20)
+    known = []
+    for now, available in enumerate((600, 600, 499)):
+        host.set_available(available)
+        sample = host.meter.poll(now)
+        assert sample is not None
+        known.append(len(sample.workloads))
+        assert {each.needed_bytes for each in sample.workloads} == {50 << 10}
+    assert known == [2, 4, 54]
 
 
 def test_many_cgroups_are_read_in_turn_and_once_a_second(host: Host) -> None:
