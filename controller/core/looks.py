@@ -67,8 +67,8 @@ class TickReason(StrEnum):
     data. ``waits``: a service waits more. ``workloads``: workloads may have come or gone.
     ``knobs``: knobs are to be read for the first time, or links or cookies to be followed.
     ``figure``: a service reported a figure. ``pause``: a pause began or ended. ``reload``: the
-    configuration was read. ``request``: a page was asked for.
-    ``arrival``: a container is about to run. ``memory``: not much memory is available. ``recording``: all is recorded.
+    configuration was read. ``request``: a page was asked for. ``arrival``: a container is about to
+    run. ``memory``: not much memory is available. ``recording``: all is recorded.
     """
 
     OFF = "off"
