@@ -39,15 +39,6 @@ class Looks:
         self._tick_ns = self._look_ns = 0
         self._answers = 0
 
-    @property
-    def in_use(self) -> bool:
-        """Whether looks decide; if not, each due moment makes a tick."""
-        return (
-            self._always is None
-            and self._follower.config.looks
-            and self._node.sampler.sched is not None
-        )
-
     def expect(self, reason: TickReason) -> None:
         """Let the next look make a tick, for *reason*."""
         self._quiet = Quiet(reason)
@@ -57,8 +48,10 @@ class Looks:
 
         This look was due *period_ns* after the last one.
         """
-        if not self.in_use:
-            return self._always or TickReason.OFF
+        if self._always is not None:
+            return self._always
+        if not self._follower.config.looks or self._node.sampler.sched is None:
+            return TickReason.OFF
         seen = Seen(
             period_ns=period_ns,
             since_tick_ns=now_ns - self._tick_ns,
@@ -73,13 +66,13 @@ class Looks:
     def _event(self, now_ns: int) -> TickReason | None:
         if self._published.is_asked:
             return TickReason.REQUEST
-        if self._follower.has_news(now_ns):
-            return TickReason.WORKLOADS
         if self._node.services.answers != self._answers:
             return TickReason.FIGURE
         if self._node.follows_closely:
             return TickReason.KNOBS
-        return TickReason.PAUSE if self._pauses.poll() != self._node.pause else None
+        if self._pauses.poll() != self._node.pause:
+            return TickReason.PAUSE
+        return TickReason.WORKLOADS if self._follower.has_news(now_ns) else None
 
     @property
     def left_out_ns(self) -> int:

@@ -2,10 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent leaves out ticks while nothing happens, and makes one as soon as a service suffers."""
 
+from collections.abc import Iterator
+import os
+import socket
 import time
 
 import pytest
 
+from controller.agent.config_source import ConfigSource
+from controller.agent.looks import Looks
+from controller.agent.node import Node
+from controller.agent.pauses import Pauses
+from controller.agent.reload import ConfigFollower
+from controller.core.looks import Quiet, TickReason
+from controller.core.model import Snapshot
+from controller.core.units import NS_PER_SEC
+from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses
+from controller.telemetry.report import PublishedState
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
@@ -51,3 +64,92 @@ def test_each_due_moment_makes_a_tick_without_looks(site: Site) -> None:
         agent.watch(10)
         assert set(looks(agent)) == {"off"}
         assert agent.stop() == 0
+
+
+class Looking:
+    """The looks of a node without ticks; ``period_ns`` is so long that none is late."""
+
+    def __init__(self, site: Site) -> None:
+        place = site.home / "push.sock"
+        pushes = "services: {web: {push: {users: [root]}}}"
+        site.write(f"service_level: {{socket: {place}, {pushes}}}\n")
+        self.source = ConfigSource(site.config, None)
+        loaded = self.source.load()
+        self.node = Node(loaded)
+        self.follower = ConfigFollower(self.source, loaded, self.node)
+        self.pauses = Pauses(loaded.state_dir)
+        self.published = PublishedState()
+        self.looks = Looks(self.node, self.follower, self.pauses, self.published, None)
+
+    def tick(self) -> Snapshot:
+        now_ns = time.monotonic_ns()
+        self.follower.poll(now_ns)
+        self.looks.begin_tick()
+        snapshot = self.node.poll(self.pauses.poll(), self.looks.left_out_ns)
+        self.looks.end_tick(snapshot, Quiet(None, 3600 * NS_PER_SEC))
+        return snapshot
+
+    def reason(self) -> TickReason | None:
+        return self.looks.reason(time.monotonic_ns(), 3600 * NS_PER_SEC)
+
+    def is_quiet(self) -> bool:
+        """Whether a look finds nothing after a tick; other tests make cgroups, too."""
+        self.tick()
+        return self.reason() is None
+
+
+@pytest.fixture
+def looking(site: Site) -> Iterator[Looking]:
+    looking = Looking(site)
+    try:
+        yield looking
+    finally:
+        looking.node.restore()
+        looking.node.close()
+
+
+@pytest.mark.thorough
+def test_each_event_makes_one_tick(looking: Looking, site: Site) -> None:
+    assert looking.reason() is TickReason.START
+    eventually("quiet", looking.is_quiet)
+    looking.published.is_asked = True
+    assert looking.reason() is TickReason.REQUEST
+    eventually("quiet", looking.is_quiet)
+    pid = os.fork()
+    if pid == 0:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"web 3", str(site.home / "push.sock"))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    eventually("the figure", lambda: looking.reason() is TickReason.FIGURE)
+    eventually("quiet", looking.is_quiet)
+    now_s = time.time()
+    entry = PauseEntry(EVERYTHING, "", now_s + 3600)
+    change_pauses(site.home / "state", [entry], (), now_s)
+    assert looking.reason() is TickReason.PAUSE
+    eventually("quiet", looking.is_quiet)
+    (site.root / "batch" / "three").mkdir()
+    eventually("a scan that is due", lambda: looking.reason() is TickReason.WORKLOADS)
+    eventually("quiet", looking.is_quiet)
+    looking.looks.expect(TickReason.RELOAD)
+    assert looking.reason() is TickReason.RELOAD
+
+
+@pytest.mark.thorough
+def test_the_time_without_ticks_is_told(looking: Looking) -> None:
+    eventually("quiet", looking.is_quiet)
+    assert looking.reason() is None
+    looked_ns = time.monotonic_ns()
+    snapshot = looking.tick()
+    assert snapshot.left_out_ns > 0
+    assert looked_ns > snapshot.time_ns - snapshot.left_out_ns
+    assert looking.looks.left_out_ns == 0
+
+
+@pytest.mark.thorough
+def test_without_the_probe_each_due_moment_makes_a_tick(looking: Looking) -> None:
+    eventually("quiet", looking.is_quiet)
+    assert looking.node.sampler.sched is not None
+    looking.node.sampler.sched.close()
+    looking.node.sampler.sched = None
+    assert looking.reason() is TickReason.OFF
