@@ -47,13 +47,15 @@ LONGEST_NS = 2 * NS_PER_SEC
 # Part of what a sweet point allows that may be seen before a tick judges it: a window may hold
 # twice as much as its last part shows.
 _SAFETY = 0.5
+# Part of the time by which waits may be longer than a sweet point in all. A service that gets no
+# CPU has so few waits that their share says nothing, compared with the waits of before.
+_STARVED = 0.05
 # The lower end of the dead zone: from this deviation on a service is near its sweet point.
 _NEAR = -0.1
 _QUANTILES: Mapping[IndicatorName, float] = {
     IndicatorName.RUNQ_P50: 0.50,
     IndicatorName.RUNQ_P95: 0.95,
     IndicatorName.RUNQ_P99: 0.99,
-    IndicatorName.RUNQ_DELAY_P99: 0.99,
 }
 
 
@@ -104,7 +106,7 @@ class WaitLimit(NamedTuple):
 
 
 class RatioLimit(NamedTuple):
-    """The largest inflicted wait of a workload as a part of its waits and runs, before a tick.
+    """The largest inflicted wait of a workload as a part of that and its runs, before a tick.
 
     It does not count below *idle_ns*, in which a service counts as idle.
     """
@@ -202,26 +204,31 @@ class LimitTable:
         for service in index.services.values():
             if service.paused:
                 continue
-            ratio = _SAFETY
             for spec in service.profile.indicators:
                 windows_ns.add(spec.window_ns)
                 point = _sweet_point(spec, known.get((service.name, spec.name)))
                 if point is None:
                     continue
                 if spec.name is IndicatorName.WAIT_RATIO:
-                    ratio = min(ratio, _SAFETY * point)
-                elif (quantile := _QUANTILES.get(spec.name)) is not None:
-                    share = _SAFETY * (1.0 - quantile)
-                    by_time = spec.name is IndicatorName.RUNQ_DELAY_P99
+                    limit = _SAFETY * point, service.profile.idle_oncpu_ratio * _AWAKE_NS
+                    ratios += (RatioLimit(cgroup, *limit) for cgroup in service.cgroups)
+                for share, by_time in _shares(spec.name):
                     waits += (
                         WaitLimit(cgroup, point, share, spec.window_ns, by_time)
                         for cgroup in service.cgroups
                     )
-            idle_ns = service.profile.idle_oncpu_ratio * _AWAKE_NS
-            ratios += (RatioLimit(cgroup, ratio, idle_ns) for cgroup in service.cgroups)
         self._awake_ns = min(windows_ns)
         self._waits = tuple(kept.get(each, each) for each in waits)
         self._ratios = tuple(ratios)
+
+
+def _shares(name: IndicatorName) -> Iterable[tuple[float, bool]]:
+    """Yield the share of each ``WaitLimit`` for an indicator, and whether it is one by time."""
+    if (quantile := _QUANTILES.get(name)) is not None:
+        yield _SAFETY * (1.0 - quantile), False
+        yield _STARVED, True
+    elif name is IndicatorName.RUNQ_DELAY_P99:
+        yield _SAFETY * (1.0 - 0.99), True
 
 
 def _sweet_point(spec: IndicatorSpec, present: float | None) -> float | None:

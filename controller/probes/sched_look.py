@@ -49,7 +49,7 @@ class WaitLook:
         self._per_ns = np.zeros(len(totals))
         self._time_ns = 0
         # What is being compared since the last tick, and what the rows were made for.
-        self._view: View | None = None
+        self._compared: tuple[View, Quiet] | None = None
         self._arranged: tuple[View, Sequence[WaitLimit], Sequence[RatioLimit]] | None = None
 
     def rebase(self, now_ns: int) -> None:
@@ -58,16 +58,16 @@ class WaitLook:
         self._per_ns = (counted - self._counted) / max(1, now_ns - self._time_ns)
         self._counted = counted
         self._time_ns = now_ns
-        self._view = None
+        self._compared = None
 
     def exceeds(self, view: View, quiet: Quiet) -> bool:
         """Return whether a workload of *view* has exceeded a limit of *quiet*."""
-        if view is not self._view:
+        if (view, quiet) != self._compared:
             if (view, quiet.waits, quiet.ratios) != self._arranged:
                 self._arrange(view, quiet.waits, quiet.ratios)
             self._begin()
-            self._view = view
-        return self._waits_long(view.record_count) or self._hardly_runs()
+            self._compared = view, quiet
+        return self._waits_long(view.record_count) or self._waits_much()
 
     def _arrange(
         self, view: View, limits: Sequence[WaitLimit], bounds: Sequence[RatioLimit]
@@ -111,8 +111,8 @@ class WaitLook:
             return False
         return bool((high & (score > self._per_wait * grown.sum(axis=1))).any())
 
-    def _hardly_runs(self) -> bool:
-        """Return whether a workload is starved, and so has few waits, or waits too much."""
+    def _waits_much(self) -> bool:
+        """Return whether a workload waits for too large a part of the time that it wants."""
         words = self._accounts[self._bounded]
         high = words[:, :, _INFLICTED].sum(axis=1) > self._inflicted_ns
         if not high.any():

@@ -115,19 +115,25 @@ def test_a_short_window_makes_ticks_more_frequent() -> None:
 
 def test_half_of_what_the_sweet_point_allows_is_the_limit() -> None:
     quiet = LimitTable().update(index(), (FRESH,))
-    (limit,) = quiet.waits
-    assert limit.share == pytest.approx(0.005)
-    assert limit == WaitLimit(WEB, 2e6, limit.share, SECOND_NS, by_time=False)
-    assert quiet.ratios == (RatioLimit(WEB, 0.5, 0.005 * SECOND_NS),)
-    report = replace(FRESH, indicator=IndicatorName.WAIT_RATIO, sweet_point=0.3)
-    quiet = LimitTable().update(index(name=IndicatorName.WAIT_RATIO), (report,))
-    assert quiet.ratios == (RatioLimit(WEB, 0.15, 0.005 * SECOND_NS),)
+    by_count, starved = quiet.waits
+    assert by_count.share == pytest.approx(0.005)
+    assert by_count == WaitLimit(WEB, 2e6, by_count.share, SECOND_NS, by_time=False)
+    assert starved == WaitLimit(WEB, 2e6, 0.05, SECOND_NS, by_time=True)
+    assert quiet.ratios == ()
 
 
 def test_arrivals_are_limited_by_time() -> None:
     report = replace(FRESH, indicator=IndicatorName.RUNQ_DELAY_P99)
     (limit,) = LimitTable().update(index(name=IndicatorName.RUNQ_DELAY_P99), (report,)).waits
-    assert limit.by_time
+    assert limit == WaitLimit(WEB, 2e6, limit.share, SECOND_NS, by_time=True)
+    assert limit.share == pytest.approx(0.005)
+
+
+def test_a_ratio_is_limited_to_half_of_its_sweet_point() -> None:
+    report = replace(FRESH, indicator=IndicatorName.WAIT_RATIO, sweet_point=0.3)
+    quiet = LimitTable().update(index(name=IndicatorName.WAIT_RATIO), (report,))
+    assert quiet.ratios == (RatioLimit(WEB, 0.15, 0.005 * SECOND_NS),)
+    assert quiet.waits == ()
 
 
 def test_the_limit_is_that_of_the_present_load_or_the_lowest() -> None:

@@ -99,10 +99,17 @@ def test_one_long_wait_exceeds_a_part_of_the_time() -> None:
     assert counted.exceeds(by_time=True)
 
 
-def test_a_starved_service_exceeds_its_ratio_with_few_waits() -> None:
+def test_a_starved_service_has_few_waits_and_exceeds_a_part_of_the_time() -> None:
     counted = Counted()
     counted.count(FAST, 100_000)
     counted.tick()
+    counted.count(index_of(100_000_000), 1)
+    assert not counted.exceeds()
+    assert counted.exceeds(0.05, by_time=True)
+
+
+def test_a_service_exceeds_its_ratio() -> None:
+    counted = Counted()
     counted.run(10**6, 10**6)
     assert not counted.exceeds()
     counted.run(10**6, 3 * 10**6)
