@@ -21,6 +21,7 @@ from controller.core.in_force import InForce
 from controller.core.model import Knob, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Profile, Settings
 from controller.host.facts import CgroupLayout
+from controller.host.memory import find_memory
 from controller.host.resctrl import RESCTRL_DIR
 from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import RateLimitedLogger
@@ -108,7 +109,7 @@ class Cluster:
         self._node_pause = NodePause(self._api, self._worker, config.node)
         self._permissions = Permissions(self._api, self._worker, needs(config))
         self._pause: Pause | None = None
-        self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR)
+        self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR, find_memory(layout.unified))
         self._ceded: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
         self._choose_named: ChooseProfile = profile_chooser({}, config.profiles, DEFAULT_PROFILE)

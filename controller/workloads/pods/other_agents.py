@@ -11,11 +11,13 @@ the namespace of that agent.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+import os
 from pathlib import Path
 
 from controller.core.model import CgroupId, Knob, QosClass
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
+from controller.host.memory import MemoryHierarchy
 from controller.workloads.pods.classify import ClassRules, classify
 from controller.workloads.pods.pod import Pod
 
@@ -34,6 +36,9 @@ _RESCTRL_GROUPS = {
     _KATALYST: frozenset({"reclaim", "dedicated", "share", "system"}),
 }
 _RESCTRL_KNOBS = (Knob.RESCTRL_GROUP, Knob.LLC_WAYS, Knob.MBA)
+# Of memory.limit_in_bytes, in whole pages (PAGE_COUNTER_MAX in include/linux/page_counter.h).
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_NO_LIMIT = str((2**63 - 1) // _PAGE * _PAGE)
 # Both agents write at least once a minute. Evidence older than this no longer counts.
 _KEEP_NS = 300 * NS_PER_SEC
 
@@ -52,10 +57,14 @@ class OtherAgents:
     :param layout: the hierarchy with the cgroups of the pods.
     :param rules: decide whether a pod is part of the system.
     :param resctrl: mount point of resctrl.
+    :param memory: the hierarchy of the memory controller.
     """
 
-    def __init__(self, layout: CgroupLayout, rules: ClassRules, resctrl: Path) -> None:
+    def __init__(
+        self, layout: CgroupLayout, rules: ClassRules, resctrl: Path, memory: MemoryHierarchy
+    ) -> None:
         self._layout = layout
+        self._memory = memory
         self._rules = rules
         self._resctrl = resctrl
         self._ceded: dict[Knob, _Ceded] = {}
@@ -106,16 +115,26 @@ class OtherAgents:
             (Knob.CPU_QUOTA, "cpu.max" if v2 else "cpu.cfs_quota_us", ("max", "-1")),
             (Knob.SCHED_IDLE, "cpu.idle", ("0",)),
             (Knob.MEMORY_HIGH, "memory.high", ("max",)),
+            (
+                Knob.MEMORY_MAX,
+                "memory.max" if self._memory.version == "v2" else "memory.limit_in_bytes",
+                ("max", _NO_LIMIT),
+            ),
         )
+        of_cpu = self._layout.hierarchy, self._layout.mount
+        of_memory = self._memory.hierarchy, self._memory.mount
         for level in levels:
-            folder = self._layout.mount / level[1:]
             for knob, name, free in files:
+                hierarchy, mount = of_memory if knob is Knob.MEMORY_MAX else of_cpu
+                if mount is None:
+                    continue
+                folder = mount / level[1:]
                 try:
                     value = (folder / name).read_text(encoding="ascii").split()[0]
                     inode = folder.stat().st_ino
                 except (OSError, IndexError):  # gone, or this kernel has no such file
                     continue
-                if value not in free and not holds(CgroupId(self._layout.hierarchy, inode), knob):
+                if value not in free and not holds(CgroupId(hierarchy, inode), knob):
                     # Without the value: koordlet writes a new one every second, and the reason is
                     # the value of a metric label.
                     yield knob, f"{writer} set {name} of {level}"

@@ -10,6 +10,7 @@ import pytest
 from controller.core.model import CgroupId, Knob
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
+from controller.host.memory import MemoryHierarchy
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.other_agents import OtherAgents
 from controller.workloads.pods.pod import Owner, Pod
@@ -41,7 +42,9 @@ class Host:
         self.level = path / LEVEL[1:]
         self.level.mkdir(parents=True)
         self.resctrl = path / "resctrl"
-        self.agents = OtherAgents(layout, ClassRules(), self.resctrl)
+        self.agents = OtherAgents(
+            layout, ClassRules(), self.resctrl, MemoryHierarchy(version, path)
+        )
         self.cgroup = CgroupId(name, self.level.stat().st_ino)
         self.ours: set[tuple[CgroupId, Knob]] = set()
 
@@ -65,6 +68,11 @@ def host(tmp_path: Path) -> Host:
         ("v1", "cpu.idle", "0", "1", Knob.SCHED_IDLE),
         ("v2", "cpu.idle", "0", "1", Knob.SCHED_IDLE),
         ("v2", "memory.high", "max", "1073741824", Knob.MEMORY_HIGH),
+        ("v2", "memory.max", "max", "1073741824", Knob.MEMORY_MAX),
+        (
+            *("v1", "memory.limit_in_bytes", "9223372036854771712", "1073741824"),
+            Knob.MEMORY_MAX,
+        ),
     ],
 )
 def test_values_that_kubelet_does_not_write(
