@@ -172,6 +172,7 @@ class Planner:
         )
         # More than one tick too late. Ticks that were left out are no gap.
         hold = dt_ns == 0 or dt_ns - left_out_ns > (self._next_ticks + 1) * tick_ns
+        self._memory.update(snapshot.memory, self._settings, self._workload_index, now_ns)
         context, grants = self._channels.step(
             snapshot,
             self._tracker,
@@ -181,6 +182,7 @@ class Planner:
             left_out_ns,
             hold=hold,
             probe=executed and not self._released,
+            memory_shares=self._memory.shares,
         )
         if self._released:
             actions = self._actions.build_released(context)
@@ -188,10 +190,7 @@ class Planner:
             overlap = snapshot.core_overlap_ratio
             actions = (
                 *self._actions.build(self._channels, grants, overlap, context),
-                *self._memory.actions(
-                    *(snapshot.memory, self._settings, context.workload_index, self._knobs),
-                    *(context.resync, now_ns),
-                ),
+                *self._memory.actions(self._knobs, context.resync, now_ns),
             )
         self._knobs.commit(actions)
         self._workload_index = self._learner.update(

@@ -26,6 +26,8 @@ FILES = (
     "cpu.weight",
     "cpu.idle",
     "memory.high",
+    "memory.limit_in_bytes",
+    "memory.max",
     "io.weight",
     "io.max",
 )

@@ -21,13 +21,9 @@ from controller.host.memory import find_memory
 from tests.support.cgroups import remove_cgroup
 from tests.support.waiting import eventually
 
-__all__ = ("CAPACITY_MIB", "MIB", "MOST_MIB", "Grower", "MemoryNode", "memory_node")
+__all__ = ("MIB", "Grower", "MemoryNode", "memory_node")
 
 MIB = 1 << 20
-CAPACITY_MIB = 300
-MARGIN_MIB = 24
-# What the service holds at first, and at most.
-_FIRST_MIB, MOST_MIB = 150, 200
 _JOBS = ("one", "two", "three")
 
 # Holds memory that cannot be reclaimed. Each line of its input is how many MiB, and the pause after
@@ -92,13 +88,21 @@ class Grower:
 
 
 class MemoryNode:
-    """The cgroups of both hierarchies and a configuration; ``jobs_ended`` counts dead ``jobs``."""
+    """The cgroups of both hierarchies and a configuration; ``jobs_ended`` counts dead ``jobs``.
 
-    def __init__(self, layout: CgroupLayout, root: Path, home: Path) -> None:
+    ``capacity_mib`` is the memory of the node, of which the service holds ``first_mib``, then at
+    most ``most_mib``.
+    """
+
+    def __init__(self, layout: CgroupLayout, root: Path, home: Path, scale: int) -> None:
+        self.capacity_mib, self.margin_mib = 300 * scale, 24 * scale
+        self.first_mib, self.most_mib = 150 * scale, 200 * scale
         self._layout, self.root = layout, root
         memory = find_memory(layout.unified)
         assert memory.mount is not None
         self.version = memory.version
+        # A limit of v2 stays so far above the use.
+        self._slack_mib = 64 if memory.version == "v2" else 0
         self.memory = memory.mount / root.relative_to(layout.mount)
         self.config, self.port = home / "config.yaml", free_port()
         self._home = home
@@ -119,7 +123,7 @@ class MemoryNode:
             for name in ("web", *(f"batch/{job}" for job in _JOBS)):
                 (tree / name).mkdir()
         name = "memory.max" if self.version == "v2" else "memory.limit_in_bytes"
-        (self.memory / name).write_text(str(CAPACITY_MIB * MIB))
+        (self.memory / name).write_text(str(self.capacity_mib * MIB))
 
     @property
     def limit_file(self) -> Path:
@@ -133,7 +137,7 @@ class MemoryNode:
         self.config.write_text(
             f"mode: enforce\nhttp: 127.0.0.1:{self.port}\n"
             f"state_dir: {self._home}/state\ndata_dir: {self._home}/data\n"
-            f"memory: {{capacity: {CAPACITY_MIB}MiB, margin: {MARGIN_MIB}MiB{memory}}}\n"
+            f"memory: {{capacity: {self.capacity_mib}MiB, margin: {self.margin_mib}MiB{memory}}}\n"
             "eviction: {standalone: kill, per_hour: 60, cool_down: 10s}\n"
             "workloads:\n"
             f"  - {{name: web, cgroup: {path}/web, class: latency-sensitive, profile: nginx}}\n"
@@ -147,17 +151,17 @@ class MemoryNode:
 
     def is_limited(self) -> bool:
         """Whether the jobs have a limit."""
-        return self.limit_mib() < CAPACITY_MIB
+        return self.limit_mib() < self.capacity_mib
 
     def protected(self) -> bool:
         """Whether the jobs have a limit."""
         return self.is_limited()
 
     def start_service(self) -> None:
-        """Start the service, and wait until it holds 150 MiB."""
+        """Start the service, and wait until it holds half of the node."""
         self._service = Grower(980, (self.root / "web", self.memory / "web"))
-        self._service.grow(_FIRST_MIB, 0)
-        eventually("the service", lambda: self.service.held_mib == _FIRST_MIB)
+        self._service.grow(self.first_mib, 0)
+        eventually("the service", lambda: self.service.held_mib == self.first_mib)
 
     @property
     def service(self) -> Grower:
@@ -166,21 +170,23 @@ class MemoryNode:
         return self._service
 
     def grow(self, seconds: float, chance: random.Random) -> None:
-        """Let the service grow to 200 MiB in 2.5 s, beside jobs, for *seconds* or until it ends."""
-        self.service.grow(MOST_MIB, 0.05)
+        """Let the service grow in 2.5 s, beside jobs, for *seconds* or until it ends."""
+        self.service.grow(self.most_mib, 0.05)
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.service.code is None:
             self.keep_jobs(chance)
             time.sleep(chance.uniform(0.2, 0.8))
 
     def grow_with_limit(self, chance: random.Random) -> None:
-        """Let the service grow to 200 MiB as fast as the limit of the jobs follows."""
-        for to_mib in range(_FIRST_MIB, MOST_MIB + 1, 5):
+        """Let the service grow to the most as fast as the limit of the jobs follows."""
+        for to_mib in range(
+            self.first_mib, self.most_mib + 1, (self.most_mib - self.first_mib) // 10
+        ):
             self.service.grow(to_mib, 0)
 
             def has_followed(to_mib: int = to_mib) -> bool:
                 self.keep_jobs(chance)
-                left = CAPACITY_MIB - MARGIN_MIB - to_mib
+                left = self.capacity_mib - self.margin_mib - to_mib + self._slack_mib
                 return self.service.code is not None or (
                     self.service.held_mib == to_mib and self.limit_mib() <= left
                 )
@@ -218,9 +224,11 @@ class MemoryNode:
 
 
 @contextmanager
-def memory_node(layout: CgroupLayout, root: Path, home: Path) -> Iterator[MemoryNode]:
-    """Make a node below *root*, a cgroup of *layout*; nothing is left of it afterwards."""
-    node = MemoryNode(layout, root, home)
+def memory_node(
+    layout: CgroupLayout, root: Path, home: Path, scale: int = 1
+) -> Iterator[MemoryNode]:
+    """Make a node of 300 MiB times *scale* below *root*; nothing is left of it afterwards."""
+    node = MemoryNode(layout, root, home, scale)
     try:
         node.write()
         yield node

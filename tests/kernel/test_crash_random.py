@@ -52,6 +52,7 @@ VALUES = {Knob.CPU_QUOTA: QUOTAS, Knob.SCHED_IDLE: WEIGHTS}
 MIB = 1 << 20
 if Path("/sys/fs/cgroup/cgroup.controllers").exists():  # cgroup v2 has the others
     VALUES[Knob.MEMORY_HIGH] = ("max", str(64 * MIB), str(128 * MIB))
+    VALUES[Knob.MEMORY_MAX] = ("max", str(96 * MIB), str(160 * MIB))
     VALUES[Knob.IO_WEIGHT] = ("100", "1", "20000")  # the last is refused
 
 wishes = st.lists(
@@ -149,8 +150,8 @@ class Lives(RuleBasedStateMachine):
         try:
             if knob is Knob.SCHED_IDLE:
                 set_weight(cgroup, 3000 + number)
-            elif knob is Knob.MEMORY_HIGH:
-                (cgroup / "memory.high").write_text(str((300 + number) * MIB))
+            elif knob in (Knob.MEMORY_HIGH, Knob.MEMORY_MAX):
+                (cgroup / knob).write_text(str((300 + number) * MIB))
             elif knob is Knob.IO_WEIGHT:
                 (cgroup / "io.weight").write_text(str(200 + number))
             elif self.layout.version == "v1":

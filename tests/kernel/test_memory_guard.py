@@ -11,7 +11,7 @@ import pytest
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
-from tests.kernel.memory_node import MIB, MOST_MIB, MemoryNode, memory_node
+from tests.kernel.memory_node import MIB, MemoryNode, memory_node
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
@@ -37,9 +37,9 @@ def test_the_limit_follows_one_job_is_evicted_and_a_kill_leaves_no_limit(node: M
         assert agent.series("sweetpoint_memory_limit_bytes") != {}
         node.start_job("one", 60)
         node.start_job("two", 30)
-        node.service.grow(MOST_MIB, 0)
+        node.service.grow(node.most_mib, 0)
         eventually("an eviction", lambda: node.jobs["one"].code is not None)
-        eventually("the service", lambda: node.service.held_mib == MOST_MIB)
+        eventually("the service", lambda: node.service.held_mib == node.most_mib)
         agent.watch(10)
         texts = [each["text"] for each in agent.status()["decisions"]]
         (why,) = (each for each in texts if each.startswith("to be evicted"))

@@ -153,15 +153,17 @@ class Channels:
         *,
         hold: bool,
         probe: bool,
+        memory_shares: Mapping[CgroupId, float],
     ) -> tuple[TickContext, Mapping[CgroupId, float]]:
         """Move all channels; return the context of this tick and the CPUs to grant by cgroup.
 
         *tracker* and *knobs* have taken *snapshot*, *dt_ns* after the last one, of which ticks
         were left out for *left_out_ns*. On *hold* the demands stay. *probe*: micro-probes may
-        lower a grant.
+        lower a grant. *memory_shares*: what workloads may have of the memory at most.
         """
         specs = self._routing.update(workload_index, self.loops, snapshot.time_ns)
-        self._update_usage(snapshot, workload_index, specs)
+        has_shares = bool(memory_shares or workload_index.memory_limits)
+        self._update_usage(snapshot, workload_index, specs, has_shares)
         settings = self._settings
         context = TickContext(
             now_ns=snapshot.time_ns,
@@ -174,6 +176,7 @@ class Channels:
             usage=self._usage,
             harm=self._harm if settings.law.find_harm else None,
             left_out_s=left_out_ns / 1e9,
+            memory_shares=memory_shares,
         )
         if context.harm is not None:
             loops = self.loops[Channel.CACHE]
@@ -181,7 +184,11 @@ class Channels:
         return context, self._grants(specs, context, hold=hold, probe=probe)
 
     def _update_usage(
-        self, snapshot: Snapshot, workload_index: WorkloadIndex, specs: Mapping[Channel, Specs]
+        self,
+        snapshot: Snapshot,
+        workload_index: WorkloadIndex,
+        specs: Mapping[Channel, Specs],
+        has_shares: bool,
     ) -> None:
         # The use of a resource is evidence against best-effort work. It is not computed for a
         # channel that has neither a knob nor a source.
@@ -190,7 +197,7 @@ class Channels:
             for each in self.ladders
             if specs[each.channel] and (each.ladder.rungs or each.loops.working)
         }
-        if workload_index.memory_limits:
+        if has_shares:
             watched.setdefault(Channel.MEMORY, False)
         self._usage.update(snapshot, workload_index, watched)
 

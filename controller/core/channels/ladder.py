@@ -8,9 +8,10 @@ then the second rung moves. A rung that is not usable is skipped, and the others
 the range.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 import math
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from controller.core.decision import Action, RungReport
@@ -18,7 +19,7 @@ from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
-from controller.core.model import Channel, Knob
+from controller.core.model import CgroupId, Channel, Knob
 from controller.core.settings import HostFacts, KnobLimits
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.workload_index import WorkloadIndex
@@ -35,7 +36,8 @@ class TickContext(NamedTuple):
     ``dt_s`` is the time since the last tick or look, at most two control periods: for so long the
     indicators may have had their values. ``left_out_s`` is how long ticks were left out before.
     ``resync``: the workloads changed, or a knob changed by another program, so earlier writes
-    cannot be relied on.
+    cannot be relied on. ``memory_shares`` are bytes that best-effort workloads may have at most, by
+    the memory guard.
     """
 
     now_ns: int
@@ -47,6 +49,7 @@ class TickContext(NamedTuple):
     knobs: KnobState
     usage: ResourceUsage
     harm: HarmFinder | None = None
+    memory_shares: Mapping[CgroupId, float] = MappingProxyType({})
     left_out_s: float = 0.0
 
     @property

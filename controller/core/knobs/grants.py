@@ -37,12 +37,14 @@ _ROUNDING = 1e-3
 class RequestedLimits:
     """Bounds the grants by the workloads' own limits.
 
-    A workload with a limit of its own and no grant is granted its limit.
+    A workload with a limit of its own and no grant is granted its limit. *reason* is that of the
+    writes which set a limit.
     """
 
-    __slots__ = ("_bounded", "_grants", "_limits")
+    __slots__ = ("_bounded", "_grants", "_limits", "_reason")
 
-    def __init__(self) -> None:
+    def __init__(self, reason: str = OWN_LIMIT) -> None:
+        self._reason = reason
         self._grants: Amounts = {}
         self._limits: Amounts = {}
         self._bounded: Amounts = {}
@@ -61,7 +63,7 @@ class RequestedLimits:
     def explain(self, actions: list[Action]) -> list[Action]:
         """Return *actions*, with a reason of its own for each that sets a workload's own limit."""
         return [
-            replace(each, reason=OWN_LIMIT) if self._sets_own(each) else each for each in actions
+            replace(each, reason=self._reason) if self._sets_own(each) else each for each in actions
         ]
 
     def _sets_own(self, action: Action) -> bool:

@@ -6,19 +6,30 @@ The limit is in force all the time, because a job may take gigabytes within a ti
 the room: raised at once, lowered no further than ``limit_bytes`` allows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controller.core.decision import Action, MemoryReport, Verdict
+from controller.core.harm.cut import allocate
 from controller.core.knob_values import format_amount, parse_amount
 from controller.core.knobs.knob_state import KnobState
 from controller.core.memory.room import RoomMeter, capacity_bytes, limit_bytes, margin_bytes
 from controller.core.model import CgroupId, Knob, MemorySample, MemoryUse, Mode
+from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import Settings
-from controller.core.units import format_bytes
+from controller.core.units import NS_PER_SEC, format_bytes
 from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("MemoryGuardian",)
 
+_NO_SHARES: Mapping[CgroupId, float] = {}
+_MIB = 1 << 20
+# Shares are set from this distance to the room, or half of the margin if that is less, and renewed
+# once a second. They go when they were not needed for a while, as a squeeze does.
+_NEAR = 64 * _MIB
+_SHARE_NS = NS_PER_SEC
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_NS = 3600 * NS_PER_SEC
+_LEAST_SHARE = 16.0 * _MIB
 # Limits are moved by this part of the capacity at least: less is noise.
 _QUANTUM = 1 / 256
 # Work that starts takes some gigabytes a second. With more than this available, 12 % of the memory,
@@ -29,19 +40,37 @@ _NEAR_MARGINS = 4
 class MemoryGuardian:
     """Moves memory.max of the cgroups of ``WorkloadIndex.memory_targets``, in enforce mode only.
 
-    ``report`` describes the last look; ``None``: the guard is off, or nothing was measured yet.
-    ``verdicts`` say what changed in this tick.
+    Valid after ``update``: ``report`` describes the last look; ``None``: the guard is off, or
+    nothing was measured yet. ``verdicts`` say what changed in this tick. ``shares`` is what each
+    best-effort workload may need while the room is short, for memory.high: below its limit the
+    kernel slows a workload down that grows, and ends none. They are in proportion to the needs.
     """
 
-    __slots__ = ("_is_short", "_meter", "_room", "_sample", "_unlimited", "report", "verdicts")
+    __slots__ = (
+        "_fresh",
+        "_is_short",
+        "_latch",
+        "_limited",
+        "_meter",
+        "_sample",
+        "_shared_ns",
+        "_unlimited",
+        "report",
+        "shares",
+        "verdicts",
+    )
 
     def __init__(self) -> None:
         self._meter = RoomMeter()
         self._sample: MemorySample | None = None
-        self._room = 0
+        self._fresh = False
+        self._limited: tuple[MemoryUse, ...] = ()
         self._is_short = False
+        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
+        self._shared_ns = 0
         self._unlimited = 0
         self.report: MemoryReport | None = None
+        self.shares: Mapping[CgroupId, float] = _NO_SHARES
         self.verdicts: list[Verdict] = []
 
     @property
@@ -50,42 +79,62 @@ class MemoryGuardian:
         report = self.report
         return report is not None and report.available_bytes < _NEAR_MARGINS * report.margin_bytes
 
-    def actions(
-        self,
-        sample: MemorySample | None,
-        settings: Settings,
-        index: WorkloadIndex,
-        knobs: KnobState,
-        resync: bool,
-        now_ns: int,
-    ) -> list[Action]:
-        """Return the writes of this tick."""
+    def update(
+        self, sample: MemorySample | None, settings: Settings, index: WorkloadIndex, now_ns: int
+    ) -> None:
+        """Take the measurements of this tick."""
         self.verdicts = []
         guard = settings.memory
         capacity = None if guard is None else capacity_bytes(guard, settings.host)
         if guard is None or capacity is None or settings.mode is not Mode.ENFORCE:
-            self.report, self._sample = None, None
-            return _restore(knobs, "the memory guard is off", now_ns) if resync else []
-        if sample is None or (sample is self._sample and not resync):
-            return []
+            self.report, self._sample, self.shares = None, None, _NO_SHARES
+            return
+        self._fresh = sample is not None and sample is not self._sample
+        if sample is None or not self._fresh:
+            return
+        self._sample = sample
         margin = margin_bytes(guard, settings.host)
-        if sample is not self._sample:
-            self._sample = sample
-            self._room = self._meter.update(now_ns, sample.others_bytes, capacity, margin)
-        limited = [use for use in sample.limited if use.cgroup in index.memory_targets]
-        needed = sum(use.needed_bytes for use in limited)
+        room = self._meter.update(now_ns, sample.others_bytes, capacity, margin)
+        self._limited = tuple(
+            each for each in sample.limited if each.cgroup in index.memory_targets
+        )
         self.report = MemoryReport(
             capacity_bytes=capacity,
             margin_bytes=margin,
             others_bytes=self._meter.others_bytes,
-            room_bytes=self._room,
-            needed_bytes=needed,
+            room_bytes=room,
+            needed_bytes=sum(each.needed_bytes for each in self._limited),
             available_bytes=sample.available_bytes,
-            limited=len(limited),
+            limited=len(self._limited),
             unlimited=sum(each.memory_at is None for each in index.best_effort.values()),
         )
         self._judge(self.report)
-        return list(self._moves(limited, self._room - needed, capacity, knobs, now_ns))
+        self._share(self.report, sample.workloads, index, now_ns)
+
+    def actions(self, knobs: KnobState, resync: bool, now_ns: int) -> list[Action]:
+        """Return the writes of memory.max in this tick."""
+        if self.report is None:
+            return _restore(knobs, "the memory guard is off", now_ns) if resync else []
+        if not self._fresh and not resync:
+            return []
+        return list(self._moves(self.report, knobs, now_ns))
+
+    def _share(
+        self, report: MemoryReport, uses: Iterable[MemoryUse], index: WorkloadIndex, now_ns: int
+    ) -> None:
+        near = min(_NEAR, report.margin_bytes // 2)
+        is_near = report.needed_bytes > report.room_bytes - near
+        if not self._latch.update(is_near, now_ns):
+            self.shares = _NO_SHARES
+        elif now_ns - self._shared_ns >= _SHARE_NS or not self.shares:
+            self._shared_ns = now_ns
+            wants = {
+                each.cgroup: float(each.needed_bytes)
+                for each in uses
+                if _has_memory(each.cgroup, index)
+            }
+            least = {cgroup: min(want, _LEAST_SHARE) for cgroup, want in wants.items()}
+            self.shares = allocate(max(0.0, report.room_bytes), wants, least)
 
     def _judge(self, report: MemoryReport) -> None:
         """Say once that the room is too small, that it is not any more, and what has no limit."""
@@ -106,19 +155,14 @@ class MemoryGuardian:
     def _say(self, text: str) -> None:
         self.verdicts.append(Verdict(subject="memory", text=text))
 
-    def _moves(
-        self,
-        limited: Iterable[MemoryUse],
-        spare: int,
-        capacity: int,
-        knobs: KnobState,
-        now_ns: int,
-    ) -> Iterable[Action]:
+    def _moves(self, report: MemoryReport, knobs: KnobState, now_ns: int) -> Iterable[Action]:
+        others, capacity = report.others_bytes, report.capacity_bytes
         reason = (
-            f"everything but best-effort work needs {format_bytes(self._meter.others_bytes)} of "
+            f"everything but best-effort work needs {format_bytes(others)} of "
             f"{format_bytes(capacity)}"
         )
-        for use in limited:
+        spare = report.room_bytes - report.needed_bytes
+        for use in self._limited:
             key = (*use.cgroup, Knob.MEMORY_MAX)
             original, current = knobs.original(*key), knobs.value(*key)
             if original is None or current is None:
@@ -141,3 +185,10 @@ def _restore(knobs: KnobState, reason: str, now_ns: int) -> list[Action]:
         for cgroup in knobs.touched(Knob.MEMORY_MAX)
     )
     return [each for each in found if each is not None]
+
+
+def _has_memory(cgroup: CgroupId, index: WorkloadIndex) -> bool:
+    """Whether a best-effort workload's own cgroup has the memory controller, as on v2."""
+    workload = index.best_effort.get(cgroup)
+    at = None if workload is None else workload.memory_at
+    return at is not None and at.scope == cgroup.hierarchy

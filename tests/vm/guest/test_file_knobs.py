@@ -54,6 +54,7 @@ def test_every_file_knob_is_written_and_restored(
         Knob.SCHED_IDLE: "0 100",
         Knob.CPU_QUOTA: "80000 100000 10000",
         Knob.MEMORY_HIGH: "max",
+        Knob.MEMORY_MAX: "max",
         Knob.IO_WEIGHT: "100",
         Knob.IO_MAX: f"{two} wiops=500",
     }
@@ -62,6 +63,7 @@ def test_every_file_knob_is_written_and_restored(
         Knob.SCHED_IDLE: ("1", "1"),
         Knob.CPU_QUOTA: ("5000 10000 5000", "5000 10000 5000"),
         Knob.MEMORY_HIGH: (str(64 * MIB + 1), str(64 * MIB)),
+        Knob.MEMORY_MAX: (str(96 * MIB + 1), str(96 * MIB)),
         Knob.IO_WEIGHT: ("7", "7"),
         Knob.IO_MAX: (f"{one} rbps=1048576 wiops=100;{two} wbps=9",) * 2,
     }
@@ -114,6 +116,7 @@ def test_a_refusal_is_reported_and_leaves_no_change(
 
 WISHES = {
     Knob.MEMORY_HIGH: ("max", str(100 * MIB), "memory.high", str(200 * MIB), str(200 * MIB)),
+    Knob.MEMORY_MAX: ("max", str(100 * MIB), "memory.max", str(200 * MIB), str(200 * MIB)),
     Knob.IO_WEIGHT: ("100", "10", "io.weight", "50", "50"),
     Knob.CPU_QUOTA: (
         "80000 100000 10000",

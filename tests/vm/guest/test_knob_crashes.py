@@ -76,6 +76,7 @@ def knobs(context: KnobContext) -> dict[Knob, tuple[str, str]]:
         Knob.CPU_QUOTA: ("80000 100000 10000", "5000 10000 5000"),
         Knob.SCHED_IDLE: ("0 700", "1"),
         Knob.MEMORY_HIGH: ("max", str(64 * MIB)),
+        Knob.MEMORY_MAX: ("max", str(96 * MIB)),
         Knob.IO_WEIGHT: ("100", "10"),
         Knob.IO_MAX: (f"{context.disk} wiops=500", f"{context.disk} rbps=4096"),
         Knob.MBA: ("0=100", "0=20"),
@@ -136,7 +137,15 @@ def test_killed_at_every_step(context: KnobContext, tmp_path: Path, mount: bool)
         seen = kill_everywhere(context, tmp_path, mount=False, steps=None)
     # For every file there was a step at which the process died after writing it.
     written = {s.split()[2].partition("=")[0] for s in seen if s.startswith("after write")}
-    files = {"cpu.max", "cpu.max.burst", "cpu.idle", "cpu.weight", "memory.high", "io.weight"}
+    files = {
+        "cpu.max",
+        "cpu.max.burst",
+        "cpu.idle",
+        "cpu.weight",
+        "memory.high",
+        "memory.max",
+        "io.weight",
+    }
     assert written == {"group", "schemata", "io.max", *files}
     assert {"after task", "after write group=rmdir", "after journal remove"} <= seen
 

@@ -136,6 +136,7 @@ class MemoryHighRung(AllocatedRung):
         # The last grants that no longer have to be approached in steps.
         self._reached: Mapping[CgroupId, float] | None = None
         self._bounds = RequestedLimits()
+        self._shares = RequestedLimits("its share of the memory that everything else leaves")
 
     def usable(self, context: TickContext) -> bool:
         """Return whether memory.high can be moved, and the use of memory is measured."""
@@ -148,7 +149,7 @@ class MemoryHighRung(AllocatedRung):
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return the writes of this tick, also those for the workloads' own limits."""
-        return self._bounds.explain(super().actions(context, reason))
+        return self._shares.explain(self._bounds.explain(super().actions(context, reason)))
 
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
         rates = context.usage.of(Channel.MEMORY).rates
@@ -165,6 +166,7 @@ class MemoryHighRung(AllocatedRung):
         self, grants: Mapping[CgroupId, float], context: TickContext
     ) -> Mapping[CgroupId, float]:
         grants = self._bounds.apply(grants, context.workload_index.memory_limits)
+        grants = self._shares.apply(grants, context.memory_shares)
         if grants is self._reached:
             return grants
         use = self._used(context)

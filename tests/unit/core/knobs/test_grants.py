@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limit that a best-effort workload requested holds with and without a squeeze."""
 
+from dataclasses import replace
 import itertools
 from typing import Any
 
@@ -12,13 +13,26 @@ import pytest
 from controller.core.decision import Outcome
 from controller.core.knob_values import parse_quota
 from controller.core.knobs.grants import RequestedLimits
-from controller.core.model import CgroupId, Knob, KnobValue, Mode, Workload
+from controller.core.model import (
+    CgroupId,
+    Knob,
+    KnobValue,
+    MemorySample,
+    MemoryUse,
+    Mode,
+    QosClass,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+)
 from controller.core.planner import Planner
+from controller.core.settings import MemoryGuard
 from controller.demo.simulated_node import SimulatedNode
 from controller.workloads.pods.requests import extended_requests, parse_quantity
 from tests.sim.plants import MemoryNode
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings, make_spec
-from tests.support.loops.resource_loop import closed
+from tests.support.loops.resource_loop import closed, resource_settings
 
 GIB = 1 << 30
 AMOUNTS = st.dictionaries(
@@ -127,6 +141,42 @@ def test_memory_is_lowered_in_steps_to_the_requested_limit() -> None:
     steps = [int(one) - int(two) for one, two in itertools.pairwise(seen[1:])]
     assert steps and max(steps) <= 64 << 20
     assert node.knobs.value(second, Knob.MEMORY_HIGH) == "max"
+
+
+class ShortNode(MemoryNode):
+    """A node whose memory is measured for the guard; *others* need so many bytes."""
+
+    others = 3 * GIB
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        uses = zip(self.best_effort, self._use(), strict=True)
+        found = tuple(MemoryUse(each.cgroup, round(use), round(use)) for each, use in uses)
+        memory = MemorySample(GIB, self.others, found, found)
+        return replace(super().snapshot(now_ns), memory=memory)
+
+
+def test_memory_that_is_short_is_shared_without_a_service_that_suffers() -> None:
+    node = ShortNode(0, noise=0.0)
+    node.scale = 1e-6
+    settings = resource_settings(MemoryNode(0))
+    loop = ClosedLoop(node, replace(settings, memory=MemoryGuard(margin_bytes=GIB)))
+    own = (
+        each._replace(memory_at=Target(TargetKind.CGROUP, *each.cgroup, each.path))
+        for each in node.best_effort
+    )
+    services = tuple(each for each in node.workloads if each.qos is QosClass.LS)
+    loop.planner.set_workloads((*services, *own))
+    loop.run(60)
+    first, second = (
+        int(node.knobs.value(each.cgroup.id, Knob.MEMORY_HIGH)) for each in node.best_effort
+    )
+    assert first + second == pytest.approx(4 * GIB, rel=0.1)
+    assert first > 1.3 * second
+    node.others = GIB
+    node.wants = [each / 4 for each in node.wants]
+    loop.run(120)
+    highs = {node.knobs.value(each.cgroup.id, Knob.MEMORY_HIGH) for each in node.best_effort}
+    assert highs == {"max"}
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ class Node:
         self.value = self.original = KnobValue(original)
         self.now_ns = 0
         self.resync = True
+        self.jobs: tuple[MemoryUse, ...] = ()
         self._outcomes: list[Outcome] = []
 
     def tick(self, used: int, others: int, *, refuse: bool = False) -> str:
@@ -58,10 +59,9 @@ class Node:
         reading = KnobReading(LEVEL, Knob.MEMORY_MAX, self.value, held)
         self.knobs.update((reading,), self._outcomes, True, self.now_ns)
         use = MemoryUse(CgroupId("v2", 9), used * MIB, used * MIB)
-        sample = MemorySample(0, others * MIB, (use,))
-        actions = self.guard.actions(
-            sample, self.settings, self.index, self.knobs, self.resync, self.now_ns
-        )
+        sample = MemorySample(0, others * MIB, (use,), self.jobs)
+        self.guard.update(sample, self.settings, self.index, self.now_ns)
+        actions = self.guard.actions(self.knobs, self.resync, self.now_ns)
         self.knobs.commit(tuple(actions))
         self._outcomes = [self._carry_out(each, refuse) for each in actions]
         amount = self.value
@@ -151,6 +151,36 @@ def test_workloads_without_a_limit_are_counted() -> None:
     assert verdict.text.startswith("1 best-effort workloads have no cgroup")
     node.tick(used=50, others=300)
     assert not node.guard.verdicts
+
+
+def test_while_room_is_short_workloads_get_shares_by_need_and_keep_them_for_a_while() -> None:
+    first, second, other = (CgroupId("v2", number) for number in (1, 2, 3))
+    node = Node()
+    node.index = WorkloadIndex([JOB, JOB._replace(name="two", cgroup=second)], {})
+    needs = ((first, 300), (second, 100), (other, 900))
+    node.jobs = tuple(MemoryUse(each, 999 * MIB, mib * MIB) for each, mib in needs)
+    node.tick(used=400, others=449)
+    assert node.guard.shares == {}
+    node.tick(used=400, others=460)
+    assert {c: round(b / MIB) for c, b in node.guard.shares.items()} == {first: 330, second: 110}
+    node.tick(used=400, others=600)
+    shares = node.guard.shares
+    assert sum(shares.values()) == 300 * MIB
+    assert shares[first] > 2 * shares[second]
+    node.jobs = ()
+    node.now_ns += 60 * NS_PER_SEC
+    node.tick(used=10, others=100)
+    assert node.guard.shares == {}
+    node.tick(used=400, others=800)
+    assert node.guard.shares == {}, "no workload has been read"
+
+
+def test_there_are_no_shares_on_v1() -> None:
+    node = Node()
+    node.jobs = (MemoryUse(CgroupId("cpu", 1), 9, 9),)
+    node.index = WorkloadIndex([JOB._replace(cgroup=CgroupId("cpu", 1))], {})
+    node.tick(used=400, others=600)
+    assert node.guard.shares == {}
 
 
 def test_a_cgroup_above_a_paused_workload_is_not_limited() -> None:
