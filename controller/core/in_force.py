@@ -24,6 +24,7 @@ from controller.core.model import (
 )
 
 __all__ = (
+    "BACKSTOPS",
     "CHANNELS",
     "ORDER",
     "HeldKnob",

@@ -100,7 +100,9 @@ class MemoryNode:
         self._layout, self.root = layout, root
         memory = find_memory(layout.unified)
         assert memory.mount is not None
-        self.version = memory.version
+        self.version: str = memory.version
+        self.mount: Path = memory.mount
+        self.hierarchy = memory.hierarchy
         # A limit of v2 stays so far above the use.
         self._slack_mib = 64 if memory.version == "v2" else 0
         self.memory = memory.mount / root.relative_to(layout.mount)

@@ -3,14 +3,17 @@
 """The memory guard: a service lives beside jobs that would take all memory of its node."""
 
 from collections.abc import Iterator
+import errno
 from pathlib import Path
 import random
 
 import pytest
 
-from controller.core.model import Knob
+from controller.core.decision import Failure, Outcome
+from controller.core.model import Knob, Target, TargetKind
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
+from tests.kernel.knobs import action, applied, executor
 from tests.kernel.memory_node import MIB, MemoryNode, memory_node
 from tests.support.waiting import eventually
 
@@ -53,6 +56,32 @@ def test_the_limit_follows_one_job_is_evicted_and_a_kill_leaves_no_limit(node: M
         node.write(", guard: false")
         agent.kill_agent()
         eventually("no limit", lambda: not node.is_limited())
+
+
+def test_a_limit_below_the_use_is_refused_and_each_original_comes_back(
+    node: MemoryNode, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    write = executor(cgroup_layout, tmp_path)
+    path = "/" + str(node.limit_file.parent.relative_to(node.mount))
+    target = Target(TargetKind.CGROUP, node.hierarchy, node.limit_file.parent.stat().st_ino, path)
+    node.start_job("one", 60)
+
+    def lower(previous: str, mib: int) -> Outcome:
+        value = str(mib * MIB)
+        (outcome,) = write.execute([action(target, Knob.MEMORY_MAX, previous, value)], now_ns=7)
+        return outcome
+
+    refused = lower("max", 40)
+    assert (refused.failure, refused.errno, refused.retry_ns) == (Failure.REFUSED, errno.EBUSY, 7)
+    assert not node.is_limited() and node.jobs["one"].code is None
+    for original in (node.limit_file.read_text(), f"{250 * MIB + 4096}\n"):
+        node.limit_file.write_text(original)
+        (reading,) = write.read([target])
+        assert applied(lower(reading.value, 100)) == str(100 * MIB)
+        # As a new process that finds the journal.
+        assert executor(cgroup_layout, tmp_path).restore_all().clean
+        assert node.limit_file.read_text() == original
+        write = executor(cgroup_layout, tmp_path)
 
 
 @pytest.mark.thorough

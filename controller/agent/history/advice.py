@@ -18,7 +18,7 @@ from controller.agent.history.incidents import Coverage, Share
 from controller.agent.history.records import Moment, Start, Suffered, Use, Write
 from controller.agent.history.story import ORDER, Story
 from controller.core.decision import ChannelState, LoopReport, Part
-from controller.core.in_force import Place, concerns
+from controller.core.in_force import BACKSTOPS, Place, concerns
 from controller.core.model import CgroupId, Channel, Knob, Mode, QosClass, Target
 from controller.core.suffering import OTHER, is_worse
 from controller.core.units import NS_PER_SEC
@@ -172,7 +172,7 @@ class Advice(Story):
 
     def _take_order(self, writes: tuple[Write, ...]) -> None:
         for write in writes:
-            if write.knob in ORDER:
+            if write.knob in ORDER and write.knob not in BACKSTOPS:
                 place = write.target, write.knob
                 (self._yielding.add if write.held else self._yielding.discard)(place)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
+from actuators.ordering import is_passing
 from controller.agent.history.records import Asked, Foreign, HeldSince, Moment, Suffered, Use, Write
 from controller.core.decision import (
     Action,
@@ -129,7 +130,7 @@ class MomentBuilder:
         # In the time before, in which the last record held.
         self._take_suffering(plan, snapshot.left_out_ns)
         self._in_force = in_force
-        refused = [each for each in outcomes if each.failure is Failure.REFUSED]
+        refused = [each for each in outcomes if _lasts(each)]
         self._keep(self._refused, refused)
         self._keep(self._verdicts, plan.verdicts)
         self._keep(self._answers, snapshot.evictions)
@@ -346,3 +347,9 @@ def _oncpu_ns(snapshot: Snapshot, cgroups: frozenset[CgroupId]) -> Mapping[Cgrou
         for sample in snapshot.workloads
         if sample.oncpu_ns is not None and sample.cgroup in cgroups
     }
+
+
+def _lasts(outcome: Outcome) -> bool:
+    """Whether a write was refused for a reason that does not pass by the next tick."""
+    passes = is_passing(outcome.action.knob, outcome.errno or 0)
+    return outcome.failure is Failure.REFUSED and not passes

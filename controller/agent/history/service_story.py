@@ -10,7 +10,7 @@ from controller.agent.history.incidents import Coverage, Note, NoteKind, Sufferi
 from controller.agent.history.records import Moment, Start, Write
 from controller.agent.history.story import ORDER, Evictions, Story, held_knob
 from controller.core.decision import UNKNOWN, ChannelState, Demand, IndicatorStatus, LoopReport
-from controller.core.in_force import CHANNELS
+from controller.core.in_force import BACKSTOPS, CHANNELS
 from controller.core.model import Channel
 
 __all__ = ("ServiceStory",)
@@ -116,7 +116,8 @@ class ServiceStory(Story):
         if other is not None and other != self._name and other not in incident.others:
             incident.others.append(other)
         for write in moment.writes:
-            if write.held and (write.knob in ORDER or channel in CHANNELS.get(write.knob, ())):
+            orders = write.knob in ORDER and write.knob not in BACKSTOPS
+            if write.held and (orders or channel in CHANNELS.get(write.knob, ())):
                 self._add_write(incident, write)
 
     def _add_time(self, lasting: _Lasting, moment: Moment, wall_ns: int, elapsed_ns: int) -> None:

@@ -38,6 +38,7 @@ class WorkloadStory(Story):
         self._whole = name
         self._own: set[tuple[str, int]] = set()
         self._idle: set[tuple[str, int]] = set()
+        self._memory: set[tuple[str, int]] = set()
         self._parents: set[tuple[str, int]] = set()
         self._groups: set[str] = set()
         self._best_effort = False
@@ -62,6 +63,7 @@ class WorkloadStory(Story):
         best_effort = [each for each in found if each.qos is QosClass.BE]
         self._groups = {each.core_group or BEST_EFFORT for each in best_effort}
         self._parents = {each.quota_at[1:3] for each in best_effort if each.quota_at is not None}
+        self._memory = {each.memory_at[1:3] for each in best_effort if each.memory_at is not None}
         if not found:
             return
         self._names.update(each.name for each in found)
@@ -139,7 +141,8 @@ class WorkloadStory(Story):
         if target.kind is TargetKind.CGROUP:
             if knob is Knob.CPU_QUOTA and target[1:3] in self._parents:
                 return not self.paused
-            return target[1:3] in (self._idle if knob is Knob.SCHED_IDLE else self._own)
+            above = {Knob.SCHED_IDLE: self._idle, Knob.MEMORY_MAX: self._memory}
+            return target[1:3] in above.get(knob, self._own)
         return self._best_effort and self._present and not self.paused and _is_everyones(target)
 
     @staticmethod
