@@ -278,8 +278,8 @@ class LinkSample(NamedTuple):
 class MemoryUse(NamedTuple):
     """Memory charged to a cgroup and those below it.
 
-    ``used_bytes`` is all of it, ``needed_bytes`` what the kernel cannot reclaim: all but page cache
-    and, on v2, reclaimable slab. There is no swap in either.
+    ``used_bytes`` is all of it, ``needed_bytes`` what the kernel cannot reclaim at once: all but
+    page cache that is on disk and, on v2, reclaimable slab. There is no swap in either.
     """
 
     cgroup: CgroupId

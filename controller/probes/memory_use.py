@@ -25,10 +25,16 @@ _FEW = 20
 # Of the workloads, which matter only where one has to be evicted.
 _SLOWLY = 2
 _USED = {"v2": "memory.current", "v1": "memory.usage_in_bytes"}
-# What the kernel takes back without harm: keys of memory.stat, of a cgroup and those below it.
+# What the kernel takes back without harm: keys of memory.stat, of a cgroup and those below it. Page
+# cache that waits for a disk is none of it: v1 would wait in the time of the control thread
+# (shrink_folio_list in mm/vmscan.c).
 _RECLAIMABLE = {
     "v2": ("inactive_file", "active_file", "slab_reclaimable"),
     "v1": ("total_inactive_file", "total_active_file"),
+}
+_UNWRITTEN = {
+    "v2": ("file_dirty", "file_writeback"),
+    "v1": ("total_dirty", "total_writeback"),
 }
 
 
@@ -129,8 +135,9 @@ class _Cgroups:
         stat = _fields(folder / "memory.stat")
         with contextlib.suppress(OSError, ValueError):  # gone, or without the controller
             used = int((folder / _USED[version]).read_text(encoding="ascii"))
-            reclaimable = sum(stat.get(key, 0) for key in _RECLAIMABLE[version])
-            return MemoryUse(cgroup, used, max(0, used - reclaimable))
+            cache = sum(stat.get(key, 0) for key in _RECLAIMABLE[version])
+            unwritten = sum(stat.get(key, 0) for key in _UNWRITTEN[version])
+            return MemoryUse(cgroup, used, max(0, used - max(0, cache - unwritten)))
         return None
 
 

@@ -32,7 +32,7 @@ class Host:
     def set_available(self, kib: int) -> None:
         self.meminfo.write_text(f"MemTotal: 1000 kB\nMemFree: 5 kB\nMemAvailable: {kib} kB\n")
 
-    def set_use(self, path: str, used: int, cache: int) -> None:
+    def set_use(self, path: str, used: int, cache: int, dirty: int = 0) -> None:
         folder = self.mount / path[1:]
         folder.mkdir(parents=True, exist_ok=True)
         name = "memory.current" if self.version == "v2" else "memory.usage_in_bytes"
@@ -40,6 +40,7 @@ class Host:
         (folder / name).write_text(f"{used << 10}\n")
         (folder / "memory.stat").write_text(
             f"anon 99\n{total}inactive_file {cache << 10}\n{total}active_file 0\n"
+            f"{'file_dirty' if self.version == 'v2' else 'total_dirty'} {dirty << 10}\n"
         )
 
 
@@ -50,7 +51,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 
 def test_the_rest_of_the_host_is_what_is_neither_available_nor_limited(host: Host) -> None:
     host.meter.set_workloads([job("a"), job("b")])
-    host.set_use("/batch", 200, cache=50)
+    host.set_use("/batch", 200, cache=80, dirty=30)
     assert host.meter.poll(0) is None, "off"
     host.meter.reconfigure(True)
     sample = host.meter.poll(0)
