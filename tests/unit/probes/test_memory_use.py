@@ -79,13 +79,13 @@ def test_while_memory_is_short_workloads_are_read_faster(host: Host) -> None:
     for each in jobs:
         host.set_use(each.path, 70, cache=20)
     known = []
-    for now, available in enumerate((600, 600, 499)):
+    for now_ns, available in ((0, 600), (1, 600), (NS_PER_SEC, 600), (NS_PER_SEC + 1, 499)):
         host.set_available(available)
-        sample = host.meter.poll(now)
+        sample = host.meter.poll(now_ns)
         assert sample is not None
         known.append(len(sample.workloads))
         assert {each.needed_bytes for each in sample.workloads} == {50 << 10}
-    assert known == [2, 4, 54]
+    assert known == [2, 2, 4, 54]
 
 
 def test_many_cgroups_are_read_in_turn_and_once_a_second(host: Host) -> None:
@@ -106,3 +106,15 @@ def test_what_cannot_be_read_is_left_out(host: Host) -> None:
     assert sample is not None and sample.limited == ()
     host.meminfo.write_text("MemTotal: 1000 kB\n")
     assert host.meter.poll(1) is sample
+
+
+def test_with_memory_for_more_than_a_second_each_second_is_enough(host: Host) -> None:
+    host.meter.set_workloads([job("a")])
+    host.meter.reconfigure(True)
+    host.set_use("/batch", 200, cache=0)
+    host.set_available(4 << 20)
+    found = [host.meter.poll(now_ns) for now_ns in (0, 1)]
+    assert found[1] is found[0]
+    host.set_available((4 << 20) - 1)
+    found = [host.meter.poll(now_ns) for now_ns in (NS_PER_SEC, NS_PER_SEC + 1)]
+    assert found[1] is not found[0]
