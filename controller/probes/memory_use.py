@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 import re
 
+from controller.core.memory.room import SOON_BYTES
 from controller.core.model import CgroupId, MemorySample, MemoryUse, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.memory import MemoryHierarchy
@@ -26,8 +27,6 @@ _PER_POLL = 50
 _FEW = 20
 # Of the workloads in a round, because they matter only where one has to be evicted.
 _SLOWLY = 2
-# Less than this may be gone within a second.
-_SOON = 4 << 30
 _USED = {"v2": "memory.current", "v1": "memory.usage_in_bytes"}
 # What the kernel takes back without harm: keys of memory.stat, of a cgroup and those below it. Page
 # cache that waits for a disk is none of it: v1 would wait in the time of the control thread
@@ -85,7 +84,7 @@ class MemoryMeter:
             return None
         before = self._sample
         available = None if before is None else before.available_bytes
-        least = max(self._short, _SOON) if len(self._limited) <= _FEW else self._short
+        least = max(self._short, SOON_BYTES) if len(self._limited) <= _FEW else self._short
         is_round = now_ns >= self._due_ns
         if not is_round and available is not None and available >= least:
             return before

@@ -12,7 +12,13 @@ from controller.core.decision import Action, MemoryReport, Verdict
 from controller.core.harm.cut import allocate
 from controller.core.knob_values import format_amount, parse_amount
 from controller.core.knobs.knob_state import KnobState
-from controller.core.memory.room import RoomMeter, capacity_bytes, limit_bytes, margin_bytes
+from controller.core.memory.room import (
+    SOON_BYTES,
+    RoomMeter,
+    capacity_bytes,
+    limit_bytes,
+    margin_bytes,
+)
 from controller.core.model import CgroupId, Knob, MemorySample, MemoryUse, Mode
 from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import Settings
@@ -32,9 +38,6 @@ _LONGEST_NS = 3600 * NS_PER_SEC
 _LEAST_SHARE = 16.0 * _MIB
 # Limits are moved by this part of the capacity at least: less is noise.
 _QUANTUM = 1 / 256
-# Work that starts takes some gigabytes a second. With more than this available, 12 % of the memory,
-# the guard need not look in each tick.
-_NEAR_MARGINS = 4
 
 
 class MemoryGuardian:
@@ -75,9 +78,9 @@ class MemoryGuardian:
 
     @property
     def is_near(self) -> bool:
-        """Whether so little memory is available that it might be used up before the next look."""
+        """Whether so little memory is available that it may be gone within a second."""
         report = self.report
-        return report is not None and report.available_bytes < _NEAR_MARGINS * report.margin_bytes
+        return report is not None and report.available_bytes < SOON_BYTES
 
     def update(
         self, sample: MemorySample | None, settings: Settings, index: WorkloadIndex, now_ns: int

@@ -15,10 +15,12 @@ from controller.core.model import MemoryUse
 from controller.core.settings import HostFacts, MemoryGuard
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("RoomMeter", "capacity_bytes", "limit_bytes", "margin_bytes")
+__all__ = ("SOON_BYTES", "RoomMeter", "capacity_bytes", "limit_bytes", "margin_bytes")
 
 _MIB = 1 << 20
 _LEAST_MARGIN = 0.03
+# Less than this may be gone within a second: work that starts takes some gigabytes.
+SOON_BYTES = 4 << 30
 # kubelet's default hard eviction, which starts at so much available memory
 # (pkg/kubelet/eviction/defaults_linux.go). It is looked at every 10 s only.
 _KUBELET_EVICTS = 100 * _MIB
