@@ -1,0 +1,73 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Containers that the container runtime tells the chart's agent of before they run."""
+
+import json
+
+import pytest
+
+from tests.kube.client import Json
+from tests.kube.hogs import LAW
+from tests.kube.node_programs import container
+from tests.kube.real_node import RealNode
+from tests.kube.release import Release
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.kernel, pytest.mark.kube]
+
+PODS = 3
+# The longest tick that the profiles allow, so that few ticks come by themselves.
+TOLD = {
+    "nri": {"mount": True},
+    "config": {"law": LAW, "tick": "1s", "nri": {"answer_within": "1s"}},
+}
+# The first thing that the container does: it prints whether its pod is idle.
+FIRST = "cat /host$(sed -n 's/^.*:cpu:/\\/cpu/p' /proc/self/cgroup)/../cpu.idle; sleep 1000000"
+SPEC = {
+    "volumes": [{"name": "host", "hostPath": {"path": "/sys/fs/cgroup"}}],
+    "containers": [
+        {
+            **container("main", {}, FIRST),
+            "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+        }
+    ],
+}
+
+
+def doorbell(release: Release) -> Json:
+    """Return the state of the agent's plugin, from /statusz."""
+    address = release.agent()["status"]["podIP"]
+    status = release.node.host.run("busybox", "wget", "-qO-", f"http://{address}:9464/statusz")
+    found: Json = json.loads(status)["nri"]
+    return found
+
+
+def seen_by(node: RealNode, namespace: str, name: str) -> str:
+    """Return what the container of a pod printed."""
+    return node.wait(
+        f"the log of {name}",
+        lambda: node.cluster.kubectl(f"--namespace={namespace}", "logs", name).strip(),
+    )
+
+
+@pytest.mark.parametrize("release", [TOLD], indirect=True)
+def test_a_container_has_its_knobs_before_its_first_instruction(
+    release: Release, busy: str
+) -> None:
+    node = release.node
+    node.wait("the plugin to be known", lambda: not doorbell(release)["problem"])
+    tried, in_time = 0, 0
+
+    def try_pod() -> bool:
+        nonlocal tried, in_time
+        before, name, tried = doorbell(release), f"told-{tried}", tried + 1
+        node.run_pod(busy, name, {}, spec=SPEC)
+        seen, after = seen_by(node, busy, name), doorbell(release)
+        # Its sandbox and its container. On a busy machine an answer may come without a tick.
+        assert after["in_time"] + after["late"] >= before["in_time"] + before["late"] + 2
+        if after["late"] == before["late"]:
+            assert seen == "1"
+            in_time += 1
+        return in_time == PODS
+
+    eventually("pods for which all ticks were in time", try_pod)
