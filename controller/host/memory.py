@@ -29,11 +29,12 @@ class MemoryHierarchy(NamedTuple):
 def find_memory(unified: Path | None, mountinfo: str | None = None) -> MemoryHierarchy:
     """Return the hierarchy that has the memory controller; *unified* is the mount of cgroup2.
 
-    If a v1 mount has it, that is the one: the kernel gives a controller to one hierarchy only.
+    If a v1 mount has it, that is the one: the kernel gives a controller to one hierarchy only. A
+    mount of the whole tree is preferred to one of a part of it, as a container has.
     """
-    for each in mounts(mountinfo, {"cgroup"}):
-        if "memory" in each.options:
-            return MemoryHierarchy("v1", each.point)
+    found = [each for each in mounts(mountinfo, {"cgroup"}) if "memory" in each.options]
+    if found:
+        return MemoryHierarchy("v1", min(found, key=lambda each: each.root != "/").point)
     return MemoryHierarchy("v2", unified)
 
 

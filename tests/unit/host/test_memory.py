@@ -14,6 +14,9 @@ def test_a_v1_mount_with_the_controller_is_the_one() -> None:
     found = find_memory(UNIFIED, V1)
     assert found == MemoryHierarchy("v1", Path("/sys/fs/cgroup/memory"))
     assert found.hierarchy == "memory"
+    part = V1.replace("/ /sys", "/pod /own")
+    assert find_memory(None, part + V1) == found
+    assert find_memory(None, part).mount == Path("/own/fs/cgroup/memory")
     found = find_memory(UNIFIED, V1.replace("memory", "cpu"))
     assert found == MemoryHierarchy("v2", UNIFIED)
     assert found.hierarchy == "v2"
