@@ -113,6 +113,8 @@ class WaitLook:
 
     def _waits_much(self) -> bool:
         """Return whether a workload waits for too large a part of the time that it wants."""
+        if not len(self._bounded):  # few profiles have such a sweet point
+            return False
         words = self._accounts[self._bounded]
         high = words[:, :, _INFLICTED].sum(axis=1) > self._inflicted_ns
         if not high.any():
