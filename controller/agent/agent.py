@@ -227,18 +227,18 @@ class Agent:
             if taken.si_signo == ARRIVAL:
                 # A tick of its own, unless one began since: the others stay where they are.
                 if self._doorbell is not None and self._doorbell.waits:
-                    self._looks.expect(TickReason.ARRIVAL)
-                    self._look()
+                    self._look(TickReason.ARRIVAL)
                 continue
             if taken.si_signo != signal.SIGHUP:
                 _log.info("%s: restoring every knob", signal.Signals(taken.si_signo).name)
                 return True
             self._reload()
 
-    def _look(self) -> None:
-        """Make a tick if one is needed."""
+    def _look(self, reason: TickReason | None = None) -> None:
+        """Make a tick for *reason*, or if a look finds one."""
         try:
-            reason = self._looks.reason(time.monotonic_ns(), self._planner.period_ns)
+            if reason is None:
+                reason = self._looks.reason(time.monotonic_ns(), self._planner.period_ns)
             self._published.count_look(reason)
             if reason is not None:
                 self._published.between_ticks.clear()
