@@ -30,7 +30,7 @@ def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
         # No request in between: rendering the state would delay the control thread.
         time.sleep(SECONDS)
         tick = agent.status()["tick"]
-        assert tick["count"] > 4 * SECONDS
+        assert tick["count"] > SECONDS // 2  # a look may find no reason for one
         guardian = pss_bytes(agent.pids()[0]) or 0
         before = footprint(agent)
         time.sleep(5)
