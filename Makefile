@@ -5,15 +5,19 @@
 
 MAKEFLAGS += --no-print-directory
 
+# Kept for the next tree: without it the types of all files take a minute.
+MYPY_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sweetpoint/mypy
+
 # The stages, by the markers that pyproject.toml explains. No verdict of the first three depends on
 # the speed of the machine.
 UNTIMED := not bench and not soak and not timed
 PURE := not kernel and not kube and not vm and not thorough and $(UNTIMED)
 KERNEL := kernel and not kube and not vm and not thorough and $(UNTIMED)
 PURE_IN := tests/unit tests/property tests/replay tests/sim tests/deploy
-WITH_KERNEL := (kernel or kube or vm or thorough) and $(UNTIMED)
+ALL_PURE := not kernel and not kube and not vm and $(UNTIMED)
+ALL_KERNEL := (kernel or kube or vm) and $(UNTIMED)
 
-.PHONY: help reference demo test test-all pure vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
+.PHONY: help reference demo test test-all vm-test kube-test bench compare soak lint clean bootstrap test-tools test-kernel real-node
 
 help:
 	@echo "make demo       demonstration with real programs, about four minutes"
@@ -37,19 +41,18 @@ test-tools:
 demo: bootstrap
 	@.venv/bin/sweetpoint demo
 
-test: pure
+# What needs nothing runs on all CPUs, what needs the running kernel alone.
+test: test-tools lint
+	@.venv/bin/pytest -n auto --dist worksteal -m "$(PURE)" $(PURE_IN)
 	@.venv/bin/pytest -m "$(KERNEL)" tests/kernel tests/deploy tests/unit/doctor
 	@echo "left out: the other kernel tests, the test kernel, the real node (make test-all)"
 	@echo "left out: what judges by time (make soak, make bench)"
 
-# What needs nothing runs on all CPUs, what needs the running kernel alone.
-pure: test-tools lint
-	@.venv/bin/pytest -n auto --dist worksteal -m "$(PURE)" $(PURE_IN)
-
-# The same tests in the same order as `make test`, then the others. The test kernel boots before the
-# first one that needs the running kernel, and its tests run beside all of these.
-test-all: pure test-kernel real-node
-	@.venv/bin/pytest -m "$(WITH_KERNEL)"
+# The same and all others. Of those that need the running kernel, the ones of `make test` come first.
+# The test kernel boots before them, and its tests run beside them.
+test-all: test-tools lint test-kernel real-node
+	@.venv/bin/pytest -n auto --dist worksteal -m "$(ALL_PURE)" $(PURE_IN)
+	@.venv/bin/pytest -m "$(ALL_KERNEL)"
 
 vm-test: test-tools test-kernel real-node
 	@.venv/bin/pytest tests/vm
@@ -68,7 +71,7 @@ real-node: test-tools
 lint: test-tools
 	@.venv/bin/ruff check --quiet
 	@.venv/bin/ruff format --check --quiet
-	@.venv/bin/mypy --no-error-summary
+	@.venv/bin/mypy --no-error-summary --cache-dir="$(MYPY_CACHE)"
 	@found=$$(.venv/bin/lint-imports --no-logo) || { echo "$$found"; exit 1; }
 
 bench:
