@@ -71,6 +71,7 @@ from controller.host.own_cgroup import OwnWeight
 from controller.host.state_dir import Lock
 from controller.host.store import Store
 from controller.kube.state import ClusterState
+from controller.nri.doorbell import Doorbell
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import HistoryState, PublishedState, TickReport
@@ -164,7 +165,8 @@ class Agent:
         self._sources = Sources(self._node.warn_of_source)
         self._problems = SourceProblems(self._node.sampler)
         self._weight = OwnWeight()
-        self._doorbell = None if options.once else listen(loaded.nri)
+        self._doorbell: Doorbell | None = None
+        self._listen()
         source.keep()
 
     @property
@@ -253,6 +255,15 @@ class Agent:
             if self._doorbell is not None:
                 self._doorbell.end()
             self._published.between_ticks.set()
+
+    def _listen(self) -> None:
+        """Let new containers wait for a tick in enforce mode, and only then."""
+        wanted = self._config.settings.mode is Mode.ENFORCE and not self._once
+        if wanted and self._doorbell is None:
+            self._doorbell = listen(self._config.nri)
+        elif not wanted and self._doorbell is not None:
+            self._doorbell.close()
+            self._doorbell = None
 
     def _restore_all(self) -> None:
         """Restore every knob, and start with a new planner."""
@@ -345,6 +356,7 @@ class Agent:
         if self._config.settings.mode is not mode:
             self._outcomes = ()  # the values in them were restored with the change of mode
             self._note_restored()
+            self._listen()
         self._cost.reconfigure(self._config.budget)
         self._apply_change(Change.SETTINGS)
 

@@ -114,7 +114,7 @@ def build_history(model: HistoryModel) -> HistoryConfig:
 
 
 class NriMode(StrEnum):
-    """``auto``: only if the socket exists when the agent starts."""
+    """``auto``: only if the socket exists when the agent starts to enforce."""
 
     AUTO = "auto"
     ON = "on"
@@ -125,8 +125,8 @@ class NriModel(Strict):
     """The plugin of the container runtime that says when a container is about to run."""
 
     enabled: Annotated[NriMode, Text] = NriMode.AUTO
-    """Whether the runtime tells of new containers: auto (if its socket exists at the start), on or
-    off."""
+    """Whether the runtime tells of new containers in enforce mode: auto (if its socket exists), on
+    or off."""
     socket: Annotated[str, Field(pattern=r"^/[^\x00]{1,106}$")] = "/var/run/nri/nri.sock"
     """Socket of the runtime's NRI; whoever can open it can change every container."""
     answer_within: Annotated[int, duration("1ms", "1s")] = raw_default("100ms")
