@@ -10,51 +10,11 @@ import socket
 import pytest
 
 from controller.nri.doorbell import Doorbell
-from controller.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Message, Trunk, encode
-from controller.nri.messages import encode_response
+from controller.nri.frames import PLUGIN, RESPONSE, RUNTIME, Message, encode
+from tests.support.nri import PROTO, Runtime, start
 from tests.support.waiting import DEADLINE_S, eventually
-from tests.unit.nri.test_messages import PROTO, call
 
 NEVER_S = DEADLINE_S
-
-
-class Runtime:
-    """The runtime's end of the socket."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self.socket, _ = listener.accept()
-        self.socket.settimeout(DEADLINE_S)
-        self._trunk = Trunk()
-        self._waiting: list[Message] = []
-
-    def receive(self) -> Message:
-        while not self._waiting:
-            data = self.socket.recv(1 << 16)
-            assert data, "the plugin closed the connection"
-            self._waiting = self._trunk.feed(data)
-        return self._waiting.pop(0)
-
-    def __enter__(self) -> "Runtime":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def accept(self) -> None:
-        """Answer the registration."""
-        request = self.receive()
-        assert PROTO["Request"].FromString(request.body).method == "RegisterPlugin"
-        self.socket.sendall(
-            encode(Message(RUNTIME, request.stream, RESPONSE, encode_response(b"")))
-        )
-
-    def ask(self, stream: int, method: str, payload: bytes = b"") -> None:
-        self.socket.sendall(encode(Message(PLUGIN, stream, REQUEST, call(method, payload))))
-
-    def answer(self) -> tuple[int, bytes]:
-        message = self.receive()
-        assert (message.connection, message.kind) == (PLUGIN, RESPONSE)
-        return message.stream, PROTO["Response"].FromString(message.body).payload
 
 
 @pytest.fixture
@@ -80,11 +40,6 @@ def doorbell(
     )
     yield doorbell
     doorbell.close()
-
-
-def start(uid: str) -> bytes:
-    payload: bytes = PROTO["Told"](pod=PROTO["Pod"](uid=uid)).SerializeToString()
-    return payload
 
 
 def test_a_container_starts_after_the_tick(

@@ -3,9 +3,7 @@
 """Messages of NRI, against the library of protobuf with the fields of ``pkg/api/api.proto``."""
 
 import random
-from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -22,54 +20,9 @@ from controller.nri.messages import (
     register,
     synchronized,
 )
+from tests.support.nri import PROTO, call
 
-_TYPE = descriptor_pb2.FieldDescriptorProto
-# Message: field: (number, type); a type in words is another message.
-_API: dict[str, dict[str, tuple[int, int | str]]] = {
-    "Request": {"service": (1, _TYPE.TYPE_STRING), "method": (2, _TYPE.TYPE_STRING),
-                "payload": (3, _TYPE.TYPE_BYTES), "timeout_nano": (4, _TYPE.TYPE_INT64)},
-    "Status": {"code": (1, _TYPE.TYPE_INT32), "message": (2, _TYPE.TYPE_STRING)},
-    "Response": {"status": (1, "Status"), "payload": (2, _TYPE.TYPE_BYTES)},
-    "Register": {"plugin_name": (1, _TYPE.TYPE_STRING), "plugin_idx": (2, _TYPE.TYPE_STRING)},
-    "Configured": {"events": (2, _TYPE.TYPE_INT32)},
-    "Synchronized": {"more": (2, _TYPE.TYPE_BOOL)},
-    "Synchronize": {"more": (3, _TYPE.TYPE_BOOL)},
-    "Pod": {"id": (1, _TYPE.TYPE_STRING), "name": (2, _TYPE.TYPE_STRING),
-            "uid": (3, _TYPE.TYPE_STRING), "pid": (10, _TYPE.TYPE_UINT32)},
-    "Told": {"pod": (1, "Pod")},
-    "StateChange": {"event": (1, _TYPE.TYPE_INT32), "pod": (2, "Pod")},
-}  # fmt: skip
-
-
-def _classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="nri.proto", package="nri", syntax="proto3")
-    for name, fields in _API.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            one = message.field.add(name=field, number=number, label=_TYPE.LABEL_OPTIONAL)
-            if isinstance(kind, str):
-                one.type, one.type_name = _TYPE.TYPE_MESSAGE, f".nri.{kind}"
-            else:
-                one.type = kind  # type: ignore[assignment]
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"nri.{name}"))
-        for name in _API
-    }
-
-
-PROTO = _classes()
 TEXT = st.text(max_size=100)
-PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
-
-
-def call(method: str, payload: bytes) -> bytes:
-    """Return the body of a call of the plugin."""
-    body: bytes = PROTO["Request"](
-        service=PLUGIN, method=method, payload=payload, timeout_nano=2_000_000_000
-    ).SerializeToString()
-    return body
 
 
 @given(st.sampled_from(("RunPodSandbox", "StartContainer", "PostUpdateContainer")), TEXT, TEXT)

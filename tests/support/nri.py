@@ -1,0 +1,106 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime's end of NRI: messages by the library of protobuf, with the fields of its API."""
+
+import socket
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from controller.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Message, Trunk, encode
+from controller.nri.messages import encode_response
+from tests.support.waiting import DEADLINE_S
+
+__all__ = ("PROTO", "Runtime", "call", "start")
+
+_TYPE = descriptor_pb2.FieldDescriptorProto
+# Message: field: (number, type); a type in words is another message.
+_API: dict[str, dict[str, tuple[int, int | str]]] = {
+    "Request": {"service": (1, _TYPE.TYPE_STRING), "method": (2, _TYPE.TYPE_STRING),
+                "payload": (3, _TYPE.TYPE_BYTES), "timeout_nano": (4, _TYPE.TYPE_INT64)},
+    "Status": {"code": (1, _TYPE.TYPE_INT32), "message": (2, _TYPE.TYPE_STRING)},
+    "Response": {"status": (1, "Status"), "payload": (2, _TYPE.TYPE_BYTES)},
+    "Register": {"plugin_name": (1, _TYPE.TYPE_STRING), "plugin_idx": (2, _TYPE.TYPE_STRING)},
+    "Configured": {"events": (2, _TYPE.TYPE_INT32)},
+    "Synchronized": {"more": (2, _TYPE.TYPE_BOOL)},
+    "Synchronize": {"more": (3, _TYPE.TYPE_BOOL)},
+    "Pod": {"id": (1, _TYPE.TYPE_STRING), "name": (2, _TYPE.TYPE_STRING),
+            "uid": (3, _TYPE.TYPE_STRING), "pid": (10, _TYPE.TYPE_UINT32)},
+    "Told": {"pod": (1, "Pod")},
+    "StateChange": {"event": (1, _TYPE.TYPE_INT32), "pod": (2, "Pod")},
+}  # fmt: skip
+
+
+def _classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="nri.proto", package="nri", syntax="proto3")
+    for name, fields in _API.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            one = message.field.add(name=field, number=number, label=_TYPE.LABEL_OPTIONAL)
+            if isinstance(kind, str):
+                one.type, one.type_name = _TYPE.TYPE_MESSAGE, f".nri.{kind}"
+            else:
+                one.type = kind  # type: ignore[assignment]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"nri.{name}"))
+        for name in _API
+    }
+
+
+PROTO = _classes()
+_PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
+
+
+def call(method: str, payload: bytes) -> bytes:
+    """Return the body of a call of the plugin."""
+    body: bytes = PROTO["Request"](
+        service=_PLUGIN_SERVICE, method=method, payload=payload, timeout_nano=2_000_000_000
+    ).SerializeToString()
+    return body
+
+
+def start(uid: str) -> bytes:
+    """Return the message about a container of the pod *uid* that is about to run."""
+    payload: bytes = PROTO["Told"](pod=PROTO["Pod"](uid=uid)).SerializeToString()
+    return payload
+
+
+class Runtime:
+    """The runtime's end of the socket."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.socket, _ = listener.accept()
+        self.socket.settimeout(DEADLINE_S)
+        self._trunk = Trunk()
+        self._waiting: list[Message] = []
+
+    def receive(self) -> Message:
+        while not self._waiting:
+            data = self.socket.recv(1 << 16)
+            assert data, "the plugin closed the connection"
+            self._waiting = self._trunk.feed(data)
+        return self._waiting.pop(0)
+
+    def __enter__(self) -> "Runtime":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def accept(self) -> None:
+        """Answer the registration."""
+        request = self.receive()
+        assert PROTO["Request"].FromString(request.body).method == "RegisterPlugin"
+        self.socket.sendall(
+            encode(Message(RUNTIME, request.stream, RESPONSE, encode_response(b"")))
+        )
+
+    def ask(self, stream: int, method: str, payload: bytes = b"") -> None:
+        self.socket.sendall(encode(Message(PLUGIN, stream, REQUEST, call(method, payload))))
+
+    def answer(self) -> tuple[int, bytes]:
+        message = self.receive()
+        assert (message.connection, message.kind) == (PLUGIN, RESPONSE)
+        return message.stream, PROTO["Response"].FromString(message.body).payload
