@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from controller.core.decision import Plan
-from controller.core.eviction.policy import EvictionHistory
+from controller.core.eviction.budget import EvictionHistory
 from controller.core.explain import explain_eviction
 from controller.core.model import EvictionAnswer, EvictionResult, Workload
 from controller.core.units import NS_PER_SEC

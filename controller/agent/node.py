@@ -28,7 +28,7 @@ from controller.agent.sampler import Sampler
 from controller.agent.workload_scanner import WorkloadScanner
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
-from controller.core.eviction.policy import EvictionHistory
+from controller.core.eviction.budget import EvictionHistory
 from controller.core.in_force import InForce
 from controller.core.memory.room import margin_bytes
 from controller.core.model import (

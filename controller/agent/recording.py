@@ -31,7 +31,7 @@ from controller.config.profile_set import base_name
 from controller.config.sections.law import REMOVED, parts_off
 from controller.config.yaml_document import ConfigError
 from controller.core.decision import Outcome, Plan
-from controller.core.eviction.policy import EvictionHistory
+from controller.core.eviction.budget import EvictionHistory
 from controller.core.learning.state import LearnedIndicator
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner

@@ -24,13 +24,14 @@ from collections.abc import Sequence
 from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, Eviction, Outcome, Plan, Verdict
+from controller.core.eviction.budget import EvictionHistory
 from controller.core.eviction.candidates import (
     causes,
     eviction_candidates,
     eviction_cases,
     known_deviation,
 )
-from controller.core.eviction.policy import EvictionHistory, EvictionPolicy
+from controller.core.eviction.policy import EvictionPolicy
 from controller.core.eviction.shortage import ShortageEvictions, memory_candidates
 from controller.core.explain import DecisionLog, describe_pause, reason_of
 from controller.core.in_force import InForce
@@ -330,7 +331,7 @@ class Planner:
             lambda: memory_candidates(() if sample is None else sample.workloads, index),
             index.wholes,
             snapshot.evictions,
-            self._evictions,
+            self._evictions.budget,
         )
 
     @property

@@ -10,32 +10,31 @@ budget), the next candidate is tried, provided that the remaining candidates alo
 ``be_share_min``.
 """
 
-from collections import deque
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 import math
 from typing import NamedTuple
 
 from controller.core.decision import Eviction, Verdict
+from controller.core.eviction.budget import (
+    HELD_NS,
+    LEAVE_NS,
+    REFUSED_NS,
+    EvictionBudget,
+    EvictionHistory,
+)
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName
 from controller.core.settings import EvictionLimits
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("Candidate", "Case", "EvictionHistory", "EvictionPolicy")
+__all__ = ("Candidate", "Case", "EvictionPolicy")
 
-# The eviction of a victim that is not gone after this time is given up, and another may be chosen.
-_LEAVE_NS = 120 * NS_PER_SEC
 # The time that windows and filters need to show the effect, after the victim is gone.
 _VERIFY_NS = 30 * NS_PER_SEC
 _LONGEST_COOL_DOWN_NS = 3600 * NS_PER_SEC
-_HOUR_NS = 3600 * NS_PER_SEC
-# A workload whose eviction was refused (a disruption budget) is no candidate for this time.
-_REFUSED_NS = 300 * NS_PER_SEC
 # The pause after a refused eviction. A budget over a hundred pods must not cause a burst of
 # requests, nor an overload taint that is set and removed with each of them.
 _NEXT_NS = 5 * NS_PER_SEC
-# The pause after an answer that no workload can be evicted now.
-_HELD_NS = 60 * NS_PER_SEC
 # The smallest fall of the deviation that counts as help: the half-width of a dead zone.
 _HELP = 0.1
 # Time constant of the smoothed deviation by which cases are ranked and effects are measured.
@@ -84,17 +83,6 @@ class Candidate(NamedTuple):
     size: float
 
 
-class EvictionHistory(NamedTuple):
-    """The evictions of an earlier policy that bind its successor, in the time of the ticks.
-
-    ``asked_ns`` are the times of the evictions of the last hour, the oldest first. The next
-    eviction is not before ``not_before_ns``.
-    """
-
-    asked_ns: tuple[int, ...] = ()
-    not_before_ns: int = 0
-
-
 @dataclass(slots=True)
 class _Trial:
     """An eviction whose effect is not known yet, to be seen in ``indicator`` of its service.
@@ -108,7 +96,7 @@ class _Trial:
     before: float
     asked_ns: int
     after: float | None = None
-    leave_ns: int = _LEAVE_NS
+    leave_ns: int = LEAVE_NS
     gone_ns: int | None = None
 
     @property
@@ -140,7 +128,7 @@ class EvictionPolicy:
     """Decides in every tick whether a workload is evicted, and which.
 
     ``verdicts`` explains the decisions that changed in the last tick. ``before`` is the ``history``
-    of the policy that this one replaces.
+    of the policy that this one replaces. ``budget`` is shared with evictions for other reasons.
     """
 
     limits: EvictionLimits = field(default_factory=EvictionLimits)
@@ -148,13 +136,12 @@ class EvictionPolicy:
     verdicts: list[Verdict] = field(default_factory=list)
     _records: dict[Channel, _Record] = field(default_factory=dict)
     _trial: _Trial | None = None
-    _done_ns: deque[int] = field(default_factory=deque)
-    _excluded_ns: dict[CgroupId, int] = field(default_factory=dict)
     _held_until_ns: int = 0
     _last_ns: int | None = None
+    budget: EvictionBudget = field(init=False)
 
     def __post_init__(self) -> None:
-        self._done_ns.extend(self.before.asked_ns)
+        self.budget = EvictionBudget(self.limits, self.before)
 
     @property
     def in_progress(self) -> bool:
@@ -168,7 +155,7 @@ class EvictionPolicy:
         pauses += [record.not_before_ns for record in self._records.values()]
         if self._trial is not None:
             pauses.append(self._trial.end_ns + self.limits.cool_down_ns)
-        return EvictionHistory(tuple(self._done_ns), max(pauses))
+        return EvictionHistory(self.budget.asked_ns, max(pauses))
 
     def step(
         self,
@@ -194,8 +181,8 @@ class EvictionPolicy:
         if self._trial is not None:
             self._verify(self._trial, now_ns, present, deviation_of, weight)
         due = [case for case in cases if self._is_due(case, now_ns, weight)]
-        held_until_ns = max(self._held_until_ns, self.before.not_before_ns)
-        if self._trial is not None or now_ns < held_until_ns or not self._has_budget(now_ns):
+        held = self._trial is not None or now_ns < self._held_until_ns
+        if held or not self.budget.allows(now_ns):
             return None
         for case in sorted(due, key=lambda each: -self._records[each.channel].deviation):
             victim = self._choose(case, candidates(case), now_ns)
@@ -203,47 +190,31 @@ class EvictionPolicy:
                 return self._evict(case, victim, now_ns)
         return None
 
-    def may_evict(self, now_ns: int) -> bool:
-        """Return whether the limit of an hour and the history allow an eviction for memory."""
-        return now_ns >= self.before.not_before_ns and self._has_budget(now_ns)
-
-    def spend(self, now_ns: int) -> None:
-        """Count an eviction that another policy decided."""
-        self._done_ns.append(now_ns)
-
-    def refund(self, asked_ns: int) -> None:
-        """Take back what was spent at *asked_ns*: nothing was evicted."""
-        if asked_ns in self._done_ns:
-            self._done_ns.remove(asked_ns)
-
     def _update_trial(self, answer: EvictionAnswer, now_ns: int) -> None:
         trial, result = self._trial, answer.result
         if trial is None or trial.eviction.cgroup != answer.cgroup:
             return  # that eviction was given up
         if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
-            trial.leave_ns = max(_LEAVE_NS, answer.wait_ns)
+            trial.leave_ns = max(LEAVE_NS, answer.wait_ns)
         elif result in (EvictionResult.FROZEN, EvictionResult.KILLED):
             trial.gone_ns = now_ns
-            self._exclude(answer.cgroup, now_ns, answer.wait_ns)
+            self.budget.exclude(answer.cgroup, now_ns, answer.wait_ns)
         elif result is EvictionResult.GONE:
-            self._done_ns.pop()  # not an eviction of ours; its effect is verified all the same
+            # Not an eviction of ours; its effect is verified all the same.
+            self.budget.refund(trial.asked_ns)
         elif result is EvictionResult.REFUSED:
-            self._cancel()
-            self._exclude(answer.cgroup, now_ns, answer.wait_ns or _REFUSED_NS)
+            self._cancel(trial)
+            self.budget.exclude(answer.cgroup, now_ns, answer.wait_ns or REFUSED_NS)
             self._held_until_ns = max(self._held_until_ns, now_ns + _NEXT_NS)
         else:
-            self._cancel()
-            self._held_until_ns = now_ns + (answer.wait_ns or _HELD_NS)
+            self._cancel(trial)
+            self._held_until_ns = now_ns + (answer.wait_ns or HELD_NS)
         text = f"eviction {result}: {answer.message}"
         self.verdicts.append(Verdict(subject=trial.eviction.name, text=text))
 
-    def _cancel(self) -> None:
+    def _cancel(self, trial: _Trial) -> None:
         self._trial = None
-        self._done_ns.pop()
-
-    def _exclude(self, cgroup: CgroupId, now_ns: int, wait_ns: int) -> None:
-        still = {each: until for each, until in self._excluded_ns.items() if until > now_ns}
-        self._excluded_ns = {**still, cgroup: now_ns + wait_ns}
+        self.budget.refund(trial.asked_ns)
 
     def _is_due(self, case: Case, now_ns: int, weight: float) -> bool:
         record = self._records.setdefault(case.channel, _Record())
@@ -314,17 +285,11 @@ class EvictionPolicy:
             Verdict(subject=trial.eviction.name, text=f"its eviction {result}: {text}")
         )
 
-    def _has_budget(self, now_ns: int) -> bool:
-        done = self._done_ns
-        while done and done[0] <= now_ns - _HOUR_NS:
-            done.popleft()
-        return len(done) < self.limits.per_hour
-
     def _choose(self, case: Case, candidates: Iterable[Candidate], now_ns: int) -> Candidate | None:
         possible = [
             each
             for each in candidates
-            if each.blame > 0 and now_ns >= self._excluded_ns.get(each.cgroup, 0)
+            if each.blame > 0 and self.budget.is_candidate(each.cgroup, now_ns)
         ]
         if sum(each.share for each in possible) < case.be_share_min:
             return None  # workloads that cannot be evicted caused most of the deviation
@@ -348,7 +313,7 @@ class EvictionPolicy:
             reason=reason,
         )
         self._trial = _Trial(eviction, case.indicator, record.deviation, now_ns)
-        self._done_ns.append(now_ns)
+        self.budget.spend(now_ns)
         self.verdicts.append(Verdict(subject=victim.name, text=f"to be evicted: {reason}"))
         return eviction
 

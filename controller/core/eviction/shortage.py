@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from controller.core.decision import Eviction, MemoryReport, Verdict
-from controller.core.eviction.policy import EvictionPolicy
+from controller.core.eviction.budget import HELD_NS, LEAVE_NS, REFUSED_NS, EvictionBudget
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, MemoryUse
 from controller.core.units import NS_PER_SEC, format_bytes
 from controller.core.workload_index import WorkloadIndex
@@ -22,8 +22,6 @@ __all__ = ("MemoryCandidate", "ShortageEvictions", "memory_candidates")
 # So long best-effort work may need more than the room: the kernel kills at the limit meanwhile.
 _ABOVE_ROOM_NS = 5 * NS_PER_SEC
 _COOL_DOWN_NS = 4 * NS_PER_SEC
-# A victim that still has a cgroup after this time is not waited for any more.
-_LEAVE_NS = 120 * NS_PER_SEC
 # The results that count for the limit of an hour.
 _DONE = frozenset(
     {
@@ -33,9 +31,6 @@ _DONE = frozenset(
         EvictionResult.KILLED,
     }
 )
-# After a refusal of one workload, and after an answer that none can be evicted now.
-_REFUSED_NS = 300 * NS_PER_SEC
-_HELD_NS = 60 * NS_PER_SEC
 
 
 class MemoryCandidate(NamedTuple):
@@ -79,12 +74,11 @@ class _Asked(NamedTuple):
 class ShortageEvictions:
     """Decides whether a workload is evicted for memory; ``verdicts`` are those of the last tick."""
 
-    __slots__ = ("_above_ns", "_asked", "_excluded_ns", "_next_ns", "verdicts")
+    __slots__ = ("_above_ns", "_asked", "_next_ns", "verdicts")
 
     def __init__(self) -> None:
         self._above_ns: int | None = None
         self._asked: dict[CgroupId, _Asked] = {}
-        self._excluded_ns: dict[CgroupId, int] = {}
         self._next_ns = 0
         self.verdicts: list[Verdict] = []
 
@@ -95,12 +89,11 @@ class ShortageEvictions:
         candidates: Callable[[], Iterable[MemoryCandidate]],
         present: Container[CgroupId],
         answers: Iterable[EvictionAnswer],
-        budget: EvictionPolicy,
+        budget: EvictionBudget,
     ) -> Eviction | None:
         """Return the eviction to request in this tick, if any.
 
-        *present* are the workloads of this tick, *answers* those to earlier evictions, also of
-        *budget*, which has the limit of an hour for both.
+        *present* are the workloads of this tick, *answers* those to all earlier evictions.
         """
         self.verdicts = []
         for answer in answers:
@@ -113,12 +106,12 @@ class ShortageEvictions:
             return None
         missing, why = self._missing(memory, now_ns)
         missing -= sum(each.needed_bytes for each in self._asked.values())
-        if missing <= 0 or now_ns < self._next_ns or not budget.may_evict(now_ns):
+        if missing <= 0 or now_ns < self._next_ns or not budget.allows(now_ns):
             return None
         possible = (
             each
             for each in candidates()
-            if each.cgroup not in self._asked and now_ns >= self._excluded_ns.get(each.cgroup, 0)
+            if each.cgroup not in self._asked and budget.is_candidate(each.cgroup, now_ns)
         )
         order = sorted(possible, key=lambda it: (-it.over_bytes, it.priority, -it.needed_bytes))
         return self._evict(order[0], why, now_ns, budget) if order else None
@@ -143,12 +136,12 @@ class ShortageEvictions:
         return 0, ""
 
     def _evict(
-        self, victim: MemoryCandidate, why: str, now_ns: int, budget: EvictionPolicy
+        self, victim: MemoryCandidate, why: str, now_ns: int, budget: EvictionBudget
     ) -> Eviction:
         over = format_bytes(max(0, victim.over_bytes))
         reason = f"the node runs out of memory ({why}); {victim.name} is {over} above its request"
         self._asked[victim.cgroup] = _Asked(
-            victim.name, victim.needed_bytes, now_ns, now_ns + _LEAVE_NS
+            victim.name, victim.needed_bytes, now_ns, now_ns + LEAVE_NS
         )
         self._next_ns = now_ns + _COOL_DOWN_NS
         self._above_ns = None
@@ -163,25 +156,21 @@ class ShortageEvictions:
             reason=reason,
         )
 
-    def _take(self, answer: EvictionAnswer, now_ns: int, budget: EvictionPolicy) -> None:
+    def _take(self, answer: EvictionAnswer, now_ns: int, budget: EvictionBudget) -> None:
         asked = self._asked.get(answer.cgroup)
         if asked is None or answer.channel is not Channel.MEMORY:
             return
         result = answer.result
         if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
-            until_ns = now_ns + max(_LEAVE_NS, answer.wait_ns)
+            until_ns = now_ns + max(LEAVE_NS, answer.wait_ns)
             self._asked[answer.cgroup] = asked._replace(until_ns=until_ns)
         else:
             del self._asked[answer.cgroup]
         if result in (EvictionResult.REFUSED, EvictionResult.FROZEN):
-            self._exclude(answer.cgroup, now_ns, answer.wait_ns or _REFUSED_NS)
+            budget.exclude(answer.cgroup, now_ns, answer.wait_ns or REFUSED_NS)
         elif result in (EvictionResult.HELD, EvictionResult.REPORTED):
-            self._next_ns = now_ns + (answer.wait_ns or _HELD_NS)
+            self._next_ns = now_ns + (answer.wait_ns or HELD_NS)
         if result not in _DONE:
             budget.refund(asked.asked_ns)
         text = f"eviction {result}: {answer.message}"
         self.verdicts.append(Verdict(subject=asked.name, text=text))
-
-    def _exclude(self, cgroup: CgroupId, now_ns: int, wait_ns: int) -> None:
-        still = {each: until for each, until in self._excluded_ns.items() if until > now_ns}
-        self._excluded_ns = {**still, cgroup: now_ns + wait_ns}

@@ -14,7 +14,7 @@ from controller.agent.eviction import EvictionDispatcher, read_history, write_hi
 from controller.agent.recording import Entry, Recorder, read
 from controller.config.sections.eviction import EvictionConfig
 from controller.core.decision import Eviction, Plan
-from controller.core.eviction.policy import EvictionHistory
+from controller.core.eviction.budget import EvictionHistory
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Mode
 from controller.core.planner import Planner
 from controller.demo.simulated_node import SimulatedNode

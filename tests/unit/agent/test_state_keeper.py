@@ -14,7 +14,7 @@ from controller.agent.eviction import EvictionDispatcher, read_history, write_hi
 from controller.agent.pauses import Pauses
 from controller.agent.state_keeper import StateKeeper
 from controller.config.sections.eviction import EvictionConfig
-from controller.core.eviction.policy import EvictionHistory
+from controller.core.eviction.budget import EvictionHistory
 from controller.core.model import Knob, KnobValue, Pause, Target, TargetKind
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout

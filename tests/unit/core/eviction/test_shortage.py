@@ -3,7 +3,7 @@
 """Which workload is evicted when memory runs out, when, and how many of them."""
 
 from controller.core.decision import Eviction, MemoryReport
-from controller.core.eviction.policy import EvictionHistory, EvictionPolicy
+from controller.core.eviction.budget import EvictionBudget, EvictionHistory
 from controller.core.eviction.shortage import (
     MemoryCandidate,
     ShortageEvictions,
@@ -38,7 +38,7 @@ class Node:
     def __init__(self, *jobs: MemoryCandidate, per_hour: int = 60, not_before_s: int = 0) -> None:
         self.jobs = {each.cgroup: each for each in jobs}
         history = EvictionHistory((), not_before_s * NS_PER_SEC)
-        self.budget = EvictionPolicy(EvictionLimits(per_hour), history)
+        self.budget = EvictionBudget(EvictionLimits(per_hour), history)
         self.policy = ShortageEvictions()
         self.now_s = 0
         self.answers: list[EvictionAnswer] = []
@@ -125,7 +125,7 @@ def test_a_refusal_is_followed_by_another_workload_and_costs_nothing() -> None:
     assert [node.step(available=0) for _ in range(4)] == [None] * 3 + [SMALL]
     node.answer(SMALL, EvictionResult.KILLED)
     assert [node.step(available=0) for _ in range(100)] == [None] * 100, "one in an hour"
-    assert node.budget.history.asked_ns == (5 * NS_PER_SEC,)
+    assert node.budget.asked_ns == (5 * NS_PER_SEC,)
 
 
 def test_a_report_holds_all_for_its_time() -> None:
