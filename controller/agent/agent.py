@@ -26,9 +26,9 @@ is needed; if none is, it is left out. A tick, see ``Agent._tick``:
 If a tick raises, it is abandoned: every knob is restored and the next tick starts with a new
 planner. After five failed ticks in a row the agent ends with exit code 1.
 
-Ticks are due at fixed times; without looks less often while best-effort work is asleep. A tick
-that takes longer than that is counted as an overrun, and the schedule starts again at its end;
-missed ticks are not made up for.
+Ticks are due at fixed times, less often while best-effort work is asleep. A tick that takes longer
+than that is counted as an overrun, and the schedule starts again at its end; missed ticks are not
+made up for.
 
 Signals are blocked and handled between two ticks, so a tick is never interrupted: SIGTERM and
 SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``). A

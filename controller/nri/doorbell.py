@@ -37,10 +37,10 @@ from controller.nri.frames import (
 from controller.nri.messages import (
     MessageError,
     configured,
-    decode_event,
     decode_request,
     decode_status,
     encode_response,
+    is_arrival,
     register,
     synchronized,
 )
@@ -54,7 +54,7 @@ _NAME = "sweetpoint"
 _INDEX = "90"
 _RECEIVE_BYTES = 1 << 16
 _MOST_LATE = 3
-_PATIENCE_S = 60.0
+_IMPATIENT_S = 60.0
 _LONGEST_BACKOFF_S = 60.0
 
 
@@ -106,10 +106,9 @@ class Doorbell:
         return self._rung != self._begun
 
     def begin(self) -> bool:
-        """Note that a tick begins; return ``waits``."""
-        waits = self.waits
-        self._begun = self._rung
-        return waits
+        """Note that a tick begins; return whether a container came since the last one did."""
+        before, self._begun = self._begun, self._rung
+        return self._begun != before
 
     def end(self) -> None:
         """Let the containers start that waited for the tick that is over."""
@@ -175,15 +174,13 @@ class Doorbell:
             payload = configured()
         elif request.method == "Synchronize":
             payload = synchronized(request.payload)
-        elif (event := decode_event(request)) is not None:
-            in_time = self._ring()
-            _log.debug("%s of pod %s: tick in time: %s", event.name, event.pod_uid, in_time)
+        elif is_arrival(request):
+            self._ring()
         return Message(PLUGIN, message.stream, RESPONSE, encode_response(payload))
 
-    def _ring(self) -> bool:
-        """Wake the control thread and wait for its tick; return whether it was in time."""
-        now_s = time.monotonic()
-        patient = len(self._late_s) < _MOST_LATE or now_s - self._late_s[0] > _PATIENCE_S
+    def _ring(self) -> None:
+        """Wake the control thread and wait for its tick."""
+        patient = self._is_patient
         with self._condition:
             self._rung += 1
             number = self._rung
@@ -193,8 +190,14 @@ class Doorbell:
             )
         if in_time:
             self._in_time += 1
-        else:
-            self._late += 1
-            if patient:
-                self._late_s.append(now_s)
-        return in_time
+            return
+        self._late += 1
+        if patient:
+            self._late_s.append(time.monotonic())
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether the runtime waits: not for a minute after three late ticks within one."""
+        late_s = self._late_s
+        often = len(late_s) == _MOST_LATE and late_s[-1] - late_s[0] < _IMPATIENT_S
+        return not often or time.monotonic() - late_s[-1] > _IMPATIENT_S

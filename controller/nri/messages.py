@@ -7,26 +7,24 @@ The wire format of protobuf is decoded here and not by its library: that costs 4
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 __all__ = (
-    "Event",
     "MessageError",
     "Request",
     "configured",
-    "decode_event",
     "decode_request",
     "decode_status",
     "encode_request",
     "encode_response",
+    "is_arrival",
     "register",
     "synchronized",
 )
 
 _PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 _RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
-# Text from pods: a name has at most 253 characters, an id 64.
+# No name of a service or procedure is as long.
 _LONGEST_TEXT = 253
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
@@ -39,20 +37,9 @@ class MessageError(Exception):
     """A message is no protobuf, or a field has another type than it should have."""
 
 
-class _Kind(IntEnum):
-    """Events of the plugin API; the bit of an event in a subscription is 1 << (event - 1)."""
-
-    RUN_POD_SANDBOX = 1
-    START_CONTAINER = 6
-    POST_UPDATE_CONTAINER = 9
-
-
-_METHODS = {
-    "RunPodSandbox": _Kind.RUN_POD_SANDBOX,
-    "StartContainer": _Kind.START_CONTAINER,
-    "PostUpdateContainer": _Kind.POST_UPDATE_CONTAINER,
-}
-_MASK = sum(1 << (each - 1) for each in _Kind)
+# The events that the plugin asks for, by procedure; the bit of an event is 1 << (event - 1).
+_METHODS = {"RunPodSandbox": 1, "StartContainer": 6, "PostUpdateContainer": 9}
+_MASK = sum(1 << (each - 1) for each in _METHODS.values())
 
 
 class Request(NamedTuple):
@@ -60,13 +47,6 @@ class Request(NamedTuple):
 
     method: str
     payload: bytes
-
-
-class Event(NamedTuple):
-    """A pod or container that came or changed: the pod's uid, and the event's name for the log."""
-
-    name: str
-    pod_uid: str
 
 
 def decode_request(body: bytes) -> Request:
@@ -80,26 +60,16 @@ def decode_request(body: bytes) -> Request:
     return Request(_text(fields, 2), _bytes(fields, 3))
 
 
-def decode_event(request: Request) -> Event | None:
-    """Return the event that *request* tells, ``None`` if it is another one.
+def is_arrival(request: Request) -> bool:
+    """Return whether *request* tells of a pod or container that came or changed.
 
     Runtimes before NRI 0.12 tell all events by ``StateChange``, which has the number of the event.
 
     :raises MessageError: if its payload is broken
     """
-    kind = _METHODS.get(request.method)
-    if kind is None and request.method != "StateChange":
-        return None
-    fields = _decode(request.payload)
-    pod = fields
-    if kind is None:
-        number = fields.get(1, [0])[-1]
-        if number not in set(_Kind):
-            return None
-        pod = _decode(_bytes(fields, 2))
-        name = _Kind(number).name.title().replace("_", "")
-        return Event(name, _text(pod, 3))
-    return Event(request.method, _text(_decode(_bytes(pod, 1)), 3))
+    if request.method != "StateChange":
+        return request.method in _METHODS
+    return _decode(request.payload).get(1, [0])[-1] in _METHODS.values()
 
 
 def decode_status(body: bytes) -> str:

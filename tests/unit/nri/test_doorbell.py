@@ -94,6 +94,20 @@ def test_without_ticks_every_answer_comes_and_is_empty(
         eventually("late answers are counted", lambda: doorbell.state.late == 10)
 
 
+@pytest.mark.parametrize("doorbell", [0.01], indirect=True)
+def test_after_three_late_ticks_containers_do_not_wait(
+    listener: socket.socket, doorbell: Doorbell
+) -> None:
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        for stream in (1, 3, 5):
+            runtime.ask(stream, "StartContainer", start("u-1"))
+            assert runtime.answer() == (stream, b"")
+        doorbell._answer_within_s = 2 * NEVER_S
+        runtime.ask(7, "StartContainer", start("u-1"))
+        assert runtime.answer() == (7, b"")
+
+
 def test_other_calls_are_answered_without_a_tick(
     listener: socket.socket, doorbell: Doorbell
 ) -> None:
