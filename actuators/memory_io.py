@@ -49,6 +49,7 @@ from controller.core.knob_values import (
     parse_weight,
 )
 from controller.core.model import Knob, KnobValue
+from controller.host.memory import NO_LIMIT_V1_BYTES
 
 __all__ = (
     "IoMax",
@@ -61,9 +62,6 @@ __all__ = (
 # (bdi_dev_name in mm/backing-dev.c). Its limits belong to no disk that can be named.
 _DISK = re.compile(r"[0-9]+:[0-9]+ ")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-# v1 shows "no limit" as the largest number of whole pages (PAGE_COUNTER_MAX in
-# include/linux/page_counter.h).
-_NO_LIMIT_V1 = (2**63 - 1) // _PAGE * _PAGE
 
 
 class _MemoryKnob(CgroupKnob):
@@ -72,7 +70,7 @@ class _MemoryKnob(CgroupKnob):
     def read_from(self, cgroup: Cgroup) -> KnobValue:
         """Return the limit of an open cgroup."""
         value = KnobValue(cgroup.read(self.files[self.version]))
-        return KnobValue("max") if parse_amount(value) >= _NO_LIMIT_V1 else value
+        return KnobValue("max") if parse_amount(value) >= NO_LIMIT_V1_BYTES else value
 
     def steps(self, previous: KnobValue, value: KnobValue) -> tuple[Step, ...]:
         """Pure: return the write from *previous* to *value*."""

@@ -8,10 +8,13 @@ from typing import Literal, NamedTuple
 
 from controller.host.facts import mounts
 
-__all__ = ("MemoryHierarchy", "find_memory", "high_watermark_bytes")
+__all__ = ("NO_LIMIT_V1_BYTES", "MemoryHierarchy", "find_memory", "high_watermark_bytes")
 
 _ZONEINFO = Path("/proc/zoneinfo")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+# v1 shows "no limit" as the largest number of whole pages (PAGE_COUNTER_MAX in
+# include/linux/page_counter.h).
+NO_LIMIT_V1_BYTES = (2**63 - 1) // _PAGE * _PAGE
 
 
 class MemoryHierarchy(NamedTuple):

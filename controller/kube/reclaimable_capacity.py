@@ -23,7 +23,7 @@ from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.extended_resources import NodeResources, remove_resources
 from controller.kube.state import ReclaimState
-from controller.probes.cgroup_usage import NonBestEffortMemory
+from controller.probes.memory_use import NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
 
 __all__ = ("ClusterCapacity", "PublishPolicy")

@@ -1,31 +1,24 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and disk usage of cgroups.
+"""Memory and disk traffic per workload, from cgroup v2's ``memory.current`` and ``io.stat``.
 
-``UsageMeter`` gives memory and disk traffic per workload, from cgroup v2's ``memory.current`` and
-``io.stat``. ``NonBestEffortMemory`` gives the memory of the host that is used by anything but the
-given workloads and is not reclaimable.
-
-Reading ``io.stat`` or ``memory.stat`` makes the kernel sum over all CPUs, so the number of
-workloads read in a tick is limited. Of the active workloads ``UsageMeter`` reads up to 250 within
-a second; more take proportionally longer.
+Reading ``io.stat`` makes the kernel sum over all CPUs, so the number of workloads read in a tick is
+limited. Of the active workloads up to 250 are read within a second; more take proportionally
+longer.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 import contextlib
-import itertools
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
-from controller.host.memory import MemoryHierarchy
 from controller.host.odd_rows import report_odd
 from controller.probes.poll_queue import PollQueue
 
 __all__ = (
-    "NonBestEffortMemory",
     "Usage",
     "UsageMeter",
     "parse_io_bytes",
@@ -140,63 +133,3 @@ def _text(path: str) -> bytes | None:
         return None
     finally:
         os.close(fd)
-
-
-_MEMORY_PER_POLL = 20
-# Keys of memory.stat that together are not reclaimable, in bytes, of the cgroup and all below it.
-# Without page cache: it is reclaimed first, and MemAvailable counts it as available.
-_NOT_RECLAIMABLE = {
-    "v2": ("anon", "shmem", "slab_unreclaimable", "pagetables", "kernel_stack"),
-    "v1": ("total_rss", "total_shmem"),
-}
-
-
-class NonBestEffortMemory:
-    """Memory that is neither available nor used by the given (best-effort) workloads.
-
-    The memory of a new workload is read some seconds after it was added; until then it counts as
-    memory of the rest of the host.
-    """
-
-    def __init__(self, hierarchy: MemoryHierarchy, meminfo: Path = Path("/proc/meminfo")) -> None:
-        self._meminfo = meminfo
-        self._mount = hierarchy.mount
-        self._keys = _NOT_RECLAIMABLE[hierarchy.version]
-        self._paths: dict[CgroupId, str] = {}
-        self._next: Iterator[CgroupId] = iter(())
-        self._used: dict[CgroupId, int] = {}
-
-    def poll(self, workloads: Iterable[Workload]) -> int | None:
-        """Return the bytes not available and not used by *workloads*; ``None`` if unknown."""
-        paths = {each.cgroup: each.path for each in workloads}
-        if paths != self._paths:
-            self._paths = paths
-            self._next = itertools.cycle(tuple(paths))
-            self._used = {c: used for c, used in self._used.items() if c in paths}
-        for cgroup in itertools.islice(self._next, min(_MEMORY_PER_POLL, len(paths))):
-            used = self._used_by(paths[cgroup])
-            if used is None:
-                self._used.pop(cgroup, None)
-            else:
-                self._used[cgroup] = used
-        host = _fields(self._meminfo)
-        if "MemTotal:" not in host or "MemAvailable:" not in host:
-            return None
-        taken = (host["MemTotal:"] - host["MemAvailable:"]) << 10  # /proc/meminfo is in KiB
-        return max(0, taken - sum(self._used.values()))
-
-    def _used_by(self, path: str) -> int | None:
-        if self._mount is None:
-            return None
-        found = _fields(self._mount / path[1:] / "memory.stat")
-        return sum(found.get(key, 0) for key in self._keys) if found else None
-
-
-def _fields(path: Path) -> dict[str, int]:
-    # Empty: the cgroup was removed, or the controller is not enabled for it.
-    try:
-        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return {}
-    words = (line.split() for line in lines)
-    return {each[0]: int(each[1]) for each in words if len(each) >= 2 and each[1].isdecimal()}

@@ -1,11 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of this host, and of the cgroups that the memory guard limits.
+"""Memory of this host and of cgroups that cannot be reclaimed.
 
-The kernel sums memory.stat over all CPUs and descendants, which takes 20 us in the median. A poll
-reads at most 50 cgroups, in rotation. It reads in each tick if so little is available that it may
-be gone within a second, unless more than 20 cgroups are limited. A limit is set on a cgroup above
-many workloads, so mostly there is one.
+``MemoryMeter`` measures for the memory guard, ``NonBestEffortMemory`` for the memory that may be
+offered to new pods. The kernel sums memory.stat over all CPUs and descendants, which takes 20 us in
+the median, so a poll reads a part of the cgroups, in rotation. For the guard it reads in each tick
+if so little is available that it may be gone within a second, unless more than 20 cgroups are
+limited. A limit is set on a cgroup above many workloads, so mostly there is one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +20,13 @@ from controller.core.model import CgroupId, MemorySample, MemoryUse, QosClass, W
 from controller.core.units import NS_PER_SEC
 from controller.host.memory import MemoryHierarchy
 
-__all__ = ("MemoryMeter",)
+__all__ = ("MemoryMeter", "NonBestEffortMemory")
 
 _MEMINFO = Path("/proc/meminfo")
 _ROUND_NS = NS_PER_SEC
 _PER_POLL = 50
 _FEW = 20
+_OFFERED_PER_POLL = 20
 # Of the workloads in a round, because they matter only where one has to be evicted.
 _SLOWLY = 2
 _USED = {"v2": "memory.current", "v1": "memory.usage_in_bytes"}
@@ -93,11 +95,11 @@ class MemoryMeter:
         limited = self._limited.poll()
         needed = sum(each.needed_bytes for each in limited)
         if self._capacity is None:
-            host = dict(_HOST_ROWS.findall(_text(self._meminfo)))
-            if len(host) < 2:
+            host = _host_bytes(self._meminfo)
+            if host is None:
                 return before
-            available = int(host[b"MemAvailable"]) << 10  # /proc/meminfo is in KiB
-            others = max(0, (int(host[b"MemTotal"]) << 10) - available - needed)
+            total, available = host
+            others = max(0, total - available - needed)
         else:
             others = sum(each.needed_bytes for each in self._others.poll())
             available = max(0, self._capacity - others - needed)
@@ -106,6 +108,33 @@ class MemoryMeter:
         workloads = self._workloads.poll(most)
         self._sample = MemorySample(available, others, limited, workloads)
         return self._sample
+
+
+class NonBestEffortMemory:
+    """Memory that is neither available nor needed by the given (best-effort) workloads.
+
+    The memory of a new workload is read some seconds after it was added; until then it counts as
+    memory of the rest of the host.
+    """
+
+    def __init__(self, hierarchy: MemoryHierarchy, meminfo: Path = _MEMINFO) -> None:
+        self._meminfo = str(meminfo)
+        self._workloads = _Cgroups(hierarchy)
+
+    def poll(self, workloads: Iterable[Workload]) -> int | None:
+        """Return the bytes not available and not needed by *workloads*; ``None`` if unknown."""
+        self._workloads.set({each.cgroup: each.path for each in workloads})
+        needed = sum(each.needed_bytes for each in self._workloads.poll(_OFFERED_PER_POLL))
+        host = _host_bytes(self._meminfo)
+        return None if host is None else max(0, host[0] - host[1] - needed)
+
+
+def _host_bytes(meminfo: str) -> tuple[int, int] | None:
+    """Return the memory of this host, and what of it is available; ``None``: not known."""
+    host = dict(_HOST_ROWS.findall(_text(meminfo)))
+    if len(host) < 2:
+        return None
+    return int(host[b"MemTotal"]) << 10, int(host[b"MemAvailable"]) << 10  # it is in KiB
 
 
 class _Cgroups:

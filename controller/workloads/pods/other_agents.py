@@ -11,13 +11,12 @@ the namespace of that agent.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-import os
 from pathlib import Path
 
 from controller.core.model import CgroupId, Knob, QosClass
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
-from controller.host.memory import MemoryHierarchy
+from controller.host.memory import NO_LIMIT_V1_BYTES, MemoryHierarchy
 from controller.workloads.pods.classify import ClassRules, classify
 from controller.workloads.pods.pod import Pod
 
@@ -36,9 +35,6 @@ _RESCTRL_GROUPS = {
     _KATALYST: frozenset({"reclaim", "dedicated", "share", "system"}),
 }
 _RESCTRL_KNOBS = (Knob.RESCTRL_GROUP, Knob.LLC_WAYS, Knob.MBA)
-# Of memory.limit_in_bytes, in whole pages (PAGE_COUNTER_MAX in include/linux/page_counter.h).
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_NO_LIMIT = str((2**63 - 1) // _PAGE * _PAGE)
 # Both agents write at least once a minute. Evidence older than this no longer counts.
 _KEEP_NS = 300 * NS_PER_SEC
 
@@ -118,7 +114,7 @@ class OtherAgents:
             (
                 Knob.MEMORY_MAX,
                 "memory.max" if self._memory.version == "v2" else "memory.limit_in_bytes",
-                ("max", _NO_LIMIT),
+                ("max", str(NO_LIMIT_V1_BYTES)),
             ),
         )
         of_cpu = self._layout.hierarchy, self._layout.mount

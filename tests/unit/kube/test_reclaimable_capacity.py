@@ -19,7 +19,7 @@ from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.extended_resources import STAMP
 from controller.kube.reclaimable_capacity import ClusterCapacity, PublishPolicy
-from controller.probes.cgroup_usage import NonBestEffortMemory
+from controller.probes.memory_use import NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
 from controller.workloads.pods.requests import extended_requests, parse_quantity
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
@@ -264,8 +264,9 @@ def test_non_best_effort_memory_is_neither_available_nor_used_by_best_effort(
     )
     for number in range(60):
         (tmp_path / f"w{number}").mkdir()
-        text = "anon 1024\nfile 999999\nshmem 2048\nslab_unreclaimable 1024\npagetables 0\n"
+        text = "anon 1024\nshmem 2048\ninactive_file 900\nactive_file 90\nfile_dirty 0\n"
         (tmp_path / f"w{number}" / "memory.stat").write_text(text)
+        (tmp_path / f"w{number}" / "memory.current").write_text(f"{4096 + 990}\n")
     workloads = [workload(number) for number in range(60)]
     meter = NonBestEffortMemory(MemoryHierarchy("v2", tmp_path), meminfo)
     assert meter.poll(()) == 600 << 10
@@ -273,7 +274,7 @@ def test_non_best_effort_memory_is_neither_available_nor_used_by_best_effort(
     assert meter.poll(workloads) == (600 - 20 * 4) << 10
     meter.poll(workloads)
     assert meter.poll(workloads) == (600 - 60 * 4) << 10
-    (tmp_path / "w3" / "memory.stat").unlink()
+    (tmp_path / "w3" / "memory.current").unlink()
     for _ in range(3):
         found = meter.poll(workloads)
     assert found == (600 - 59 * 4) << 10
@@ -286,6 +287,8 @@ def test_non_best_effort_memory_of_a_v1_hierarchy(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 1000 kB\nMemAvailable: 400 kB\n")
     (tmp_path / "w1").mkdir()
-    (tmp_path / "w1" / "memory.stat").write_text("rss 1\ntotal_rss 2048\ntotal_shmem 1024\n")
+    text = "active_file 1\ntotal_active_file 512\ntotal_inactive_file 512\n"
+    (tmp_path / "w1" / "memory.stat").write_text(text)
+    (tmp_path / "w1" / "memory.usage_in_bytes").write_text("4096\n")
     meter = NonBestEffortMemory(MemoryHierarchy("v1", tmp_path), meminfo)
     assert meter.poll([workload(1)]) == 597 << 10

@@ -9,9 +9,7 @@ import pytest
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host import odd_rows
-from controller.host.memory import MemoryHierarchy
 from controller.probes.cgroup_usage import (
-    NonBestEffortMemory,
     Usage,
     UsageMeter,
 )
@@ -106,12 +104,3 @@ def test_rows_of_another_form_are_left_out_and_reported_once(
         "io.stat",
         "memory.current",
     ]
-
-
-def test_memory_of_another_form_is_unknown(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_bytes(b"MemTotal: 100 kB\nMemAvailable: \xb2\xff kB\n")
-    memory = NonBestEffortMemory(MemoryHierarchy("v2", tmp_path), meminfo)
-    assert memory.poll([]) is None
-    meminfo.write_text("MemTotal: 100 kB\nMemAvailable: 40 kB\n")
-    assert memory.poll([]) == 60 << 10

@@ -10,7 +10,7 @@ import pytest
 from controller.core.model import CgroupId, MemoryUse, QosClass, Target, TargetKind, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.memory import MemoryHierarchy
-from controller.probes.memory_use import MemoryMeter
+from controller.probes.memory_use import MemoryMeter, NonBestEffortMemory
 
 BATCH = Target(TargetKind.CGROUP, "v2", 9, "/batch")
 
@@ -118,3 +118,12 @@ def test_with_memory_for_more_than_a_second_each_second_is_enough(host: Host) ->
     host.set_available((4 << 20) - 1)
     found = [host.meter.poll(now_ns) for now_ns in (NS_PER_SEC, NS_PER_SEC + 1)]
     assert found[1] is not found[0]
+
+
+def test_memory_of_another_form_is_unknown(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_bytes(b"MemTotal: 100 kB\nMemAvailable: \xb2\xff kB\n")
+    memory = NonBestEffortMemory(MemoryHierarchy("v2", tmp_path), meminfo)
+    assert memory.poll([]) is None
+    meminfo.write_text("MemTotal: 100 kB\nMemAvailable: 40 kB\n")
+    assert memory.poll([]) == 60 << 10
