@@ -43,7 +43,7 @@ import signal
 import sys
 import time
 
-from controller.agent.arrivals import ARRIVAL, listen
+from controller.agent.arrivals import ARRIVAL, Arrivals
 from controller.agent.config_source import ConfigSource
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
@@ -71,7 +71,6 @@ from controller.host.own_cgroup import OwnWeight
 from controller.host.state_dir import Lock
 from controller.host.store import Store
 from controller.kube.state import ClusterState
-from controller.nri.doorbell import Doorbell
 from controller.probes.sched import DETAILS
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import HistoryState, PublishedState, TickReport
@@ -165,13 +164,17 @@ class Agent:
         self._sources = Sources(self._node.warn_of_source)
         self._problems = SourceProblems(self._node.sampler)
         self._weight = OwnWeight()
-        self._doorbell: Doorbell | None = None
-        self._listen()
+        self._arrivals = Arrivals(loaded.nri)
+        self._arrivals.follow(self._enforces)
         source.keep()
 
     @property
     def _config(self) -> Config:
         return self._follower.config
+
+    @property
+    def _enforces(self) -> bool:
+        return self._config.settings.mode is Mode.ENFORCE and not self._once
 
     def run(self) -> int:
         """Run until a signal, or for two ticks with ``--once``; return the exit code.
@@ -228,7 +231,7 @@ class Agent:
                 return False
             if taken.si_signo == ARRIVAL:
                 # A tick of its own, unless one began since: the others stay where they are.
-                if self._doorbell is not None and self._doorbell.waits:
+                if self._arrivals.waits:
                     self._look(TickReason.ARRIVAL)
                 continue
             if taken.si_signo != signal.SIGHUP:
@@ -252,18 +255,8 @@ class Agent:
             _log.exception("tick abandoned: restoring every knob and starting with a new planner")
             self._restore_all()
         finally:
-            if self._doorbell is not None:
-                self._doorbell.end()
+            self._arrivals.end_writes()
             self._published.between_ticks.set()
-
-    def _listen(self) -> None:
-        """Let new containers wait for a tick in enforce mode, and only then."""
-        wanted = self._config.settings.mode is Mode.ENFORCE and not self._once
-        if wanted and self._doorbell is None:
-            self._doorbell = listen(self._config.nri)
-        elif not wanted and self._doorbell is not None:
-            self._doorbell.close()
-            self._doorbell = None
 
     def _restore_all(self) -> None:
         """Restore every knob, and start with a new planner."""
@@ -295,8 +288,7 @@ class Agent:
             # After a kill of this process, nobody could restore a knob that has no record.
             _log.error("a held knob has no record: restoring every knob")
             self._restore_all()
-        arrival = self._doorbell is not None and self._doorbell.begin()
-        self._apply_change(self._follower.poll(started_ns, arrival))
+        self._apply_change(self._follower.poll(started_ns, self._arrivals.begin_tick()))
         self._start_log.poll(self._node.workloads, pods_known=self._node.pods_known)
         if started_ns >= self._next_refresh_ns:
             self._apply_change(self._follower.refresh_cpus())
@@ -307,8 +299,7 @@ class Agent:
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
             self._outcomes = self._node.execute(plan)
-        if self._doorbell is not None:
-            self._doorbell.end()
+        self._arrivals.end_writes()
         in_force = self._planner.settle(self._outcomes)
         self._looks.end_tick(snapshot, self._planner.quiet(plan, in_force))
         self._node.dispatch(snapshot, plan, in_force, self._planner.past_evictions)
@@ -356,7 +347,7 @@ class Agent:
         if self._config.settings.mode is not mode:
             self._outcomes = ()  # the values in them were restored with the change of mode
             self._note_restored()
-            self._listen()
+            self._arrivals.follow(self._enforces)
         self._cost.reconfigure(self._config.budget)
         self._apply_change(Change.SETTINGS)
 
@@ -430,7 +421,7 @@ class Agent:
             routine=self._node.routine,
             cluster=cluster,
             degraded=self._sources.problems,
-            doorbell=None if self._doorbell is None else self._doorbell.state,
+            doorbell=self._arrivals.state,
         )
 
     def _note_restored(self) -> None:
@@ -459,8 +450,7 @@ class Agent:
             )
 
     def _close(self) -> None:
-        if self._doorbell is not None:
-            self._doorbell.close()
+        self._arrivals.follow(False)
         self._node.restore()
         self._learned_store.write(self._planner.learned)
         if self._recorder is not None:
