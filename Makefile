@@ -49,7 +49,7 @@ test: test-tools lint
 	@echo "left out: what judges by time (make soak, make bench)"
 
 # The same and all others. Of those that need the running kernel, the ones of `make test` come first.
-# The test kernel boots before them, and its tests run beside them.
+# The test kernel and the real node run beside them, and are reported last.
 test-all: test-tools lint test-kernel real-node
 	@.venv/bin/pytest -n auto --dist worksteal -m "$(ALL_PURE)" $(PURE_IN)
 	@.venv/bin/pytest -m "$(ALL_KERNEL)"

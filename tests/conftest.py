@@ -92,10 +92,18 @@ def kube_tests_reason() -> str | None:
 
 
 _REASONS = {"kernel": kernel_tests_reason, "vm": vm_tests_reason, "kube": kube_tests_reason}
+# Markers of tests that come after all others; the last marker comes last.
+_LATE = ("vm", "kube", "thorough")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Quality())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of `make test` run first, and report those that run beside them last."""
+    if len(items) > 1:
+        items.sort(key=lambda item: [bool(item.get_closest_marker(each)) for each in _LATE])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
