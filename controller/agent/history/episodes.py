@@ -77,17 +77,18 @@ class Episodes:
     def take(self, wall_ns: int, moment: Moment) -> None:
         """Take a moment."""
         loops = loops_of(moment)
+        for key, episode in list(self._open.items()):
+            if not 0 <= wall_ns - episode.last_ns <= PAUSE_NS:
+                del self._open[key]
         for key, loop in loops.items():
             if suffers(loop):
                 episode = self._open.setdefault(key, Episode(wall_ns, wall_ns, loop))
                 episode.last_ns = wall_ns
         shares = {(each.service, each.channel): _share(each) for each in moment.causes}
-        for key, episode in list(self._open.items()):
+        for key, episode in self._open.items():
             share = shares.get(key)
             episode.be_share = episode.be_share if share is None else share
-            if not 0 <= wall_ns - episode.last_ns <= PAUSE_NS:
-                del self._open[key]
-            elif key in loops:
+            if key in loops:
                 _measure(episode, wall_ns, loops[key])
         for loop in moment.worst:
             lasting = self._open.get((loop.service, loop.channel))

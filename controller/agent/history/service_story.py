@@ -92,15 +92,16 @@ class ServiceStory(Story):
         lasting = self._open.get(channel)
         bad = loop is not None and suffers(loop)
         demand = next((each for each in moment.demands if each.channel is channel), None)
+        if lasting is not None and not 0 <= wall_ns - lasting.last_ns <= PAUSE_NS:
+            # Also if it suffers again: a quiet time may have no record for a minute.
+            self._end(channel, lasting.ended_by or _why_not(loop, demand))
+            lasting = None
         if lasting is None:
             if not bad or loop is None:
                 return
             incident = Suffering(began_ns=wall_ns, mode=moment.mode, channel=channel, loop=loop)
             self.incidents.append(incident)
             lasting = self._open[channel] = _Lasting(incident, wall_ns, wall_ns)
-        elif not bad and not 0 <= wall_ns - lasting.last_ns <= PAUSE_NS:
-            self._end(channel, lasting.ended_by or _why_not(loop, demand))
-            return
         incident = lasting.incident
         self._add_time(lasting, moment, wall_ns, elapsed_ns)
         if bad:

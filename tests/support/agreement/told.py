@@ -134,9 +134,14 @@ def check_squeezes(told: Told, job: Workload) -> int:
 
 
 def _limits(told: Told, cgroup: CgroupId, began_ms: float, ended_ms: float) -> Iterator[Limited]:
-    for tick in told.between(began_ms, ended_ms):
-        if (limited := tick.record.of(cgroup)) is not None:
-            yield limited
+    """Yield the records of the squeeze that *began_ms*; the next one may begin in its last tick."""
+    for second in told.moments:
+        if not began_ms <= second.ms <= ended_ms:
+            continue
+        for tick in second.ticks:
+            limited = tick.record.of(cgroup)
+            if limited is not None and second.ms_of(limited.since_ns) == began_ms:
+                yield limited
 
 
 def _begins(told: Told, cgroup: CgroupId) -> set[int]:
