@@ -22,6 +22,7 @@ from controller.core.knob_values import (
 from controller.core.model import Knob, KnobReading, KnobValue, Snapshot
 from controller.core.pace.limiters import StepSelector, rescale
 from controller.core.planner import Planner
+from controller.core.units import NS_PER_SEC
 from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
 from tests.support.loops.closed_loop import LAW, TICK_NS, ClosedLoop
 from tests.support.loops.resource_loop import MEASURES, demands, resource_settings
@@ -179,9 +180,9 @@ EDGES = st.lists(st.floats(0.001, 1.0), min_size=1, max_size=8).map(
 
 @given(EDGES, st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_a_level_always_satisfies_the_demand(edges: list[float], parts: list[float]) -> None:
-    steps = StepSelector(10, 1000)
-    for now, part in enumerate(parts):
-        settled = steps.set_part(part, edges, now)
+    steps = StepSelector()
+    for second, part in enumerate(parts):
+        settled = steps.set_part(part, edges, second * 10 * NS_PER_SEC)
         assert part <= edges[steps.level] + 1e-6
         assert (settled is None) is (steps.level == 0)
         assert settled is None or edges[steps.level - 1] - 1e-9 <= settled <= 1.0 + 1e-9

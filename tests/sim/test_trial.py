@@ -159,14 +159,14 @@ def test_a_culprit_that_comes_in_a_pause_is_squeezed_at_once() -> None:
     assert max(demands(loop.run(5), Channel.CACHE)) > 0.9
 
 
-def test_a_squeeze_that_helps_too_little_is_put_back() -> None:
-    """Less than half of the deviation goes, but letting go of the squeeze raises it by much."""
+def test_a_squeeze_that_helps_and_is_not_enough_stays() -> None:
+    """Three tenths of the deviation go, and not half: letting go of it would raise it by much."""
     node = HarmNode(1, [[20e6]], wants=(2.0,))
     node.plant = replace(node.plant, quiet_p99_ns=8e6)
     settings = make_settings()
     loop = ClosedLoop(node, settings_for(node, [1e6], settings))
     plans = loop.run(120)
     texts = [each.text for plan in plans for each in plan.verdicts]
-    assert any("it helps, and is put back" in text for text in texts)
+    assert not any("the squeeze is let go" in text for text in texts)
     full = [each == 1.0 for each in demands(plans, Channel.CPU)]
     assert full.count(True) > 0.75 * len(full)

@@ -22,6 +22,7 @@ import math
 from typing import NamedTuple
 
 from controller.core.loop.pid import LowPass
+from controller.core.loop.reaction import SMOOTH_S, Backoff
 from controller.core.model import CgroupId, Knob, WorkloadSample
 
 __all__ = ("Counts", "Front", "RungTrial", "count")
@@ -45,7 +46,6 @@ _TRIED_PER_S = 0.02
 # A deviation above this, or a quota at its stop, for so long, shows that a quota is not enough.
 _BAD, _BAD_S = 0.4, 0.4
 _STOP, _STOPPED_S = 0.97, 8.0
-_SMOOTH_S = 1.0
 # More work than this part is better; loads of services that differ by more are not compared.
 _BETTER = 1.01
 # Less work than this part, while the quota still finds its place, ends a trial.
@@ -165,6 +165,7 @@ class RungTrial:
     """
 
     __slots__ = (
+        "_backoff",
         "_bad_s",
         "_before",
         "_calm",
@@ -172,7 +173,6 @@ class RungTrial:
         "_first_wait_s",
         "_free_s",
         "_left",
-        "_pause_s",
         "_settled",
         "_short",
         "_since_s",
@@ -190,7 +190,8 @@ class RungTrial:
         self.demand: float | None = None
         self.report = ""
         self.sufficed = False
-        self._pause_s = self._wait_s = self._free_s = self._left = self._first_wait_s = 0.0
+        self._wait_s = self._free_s = self._left = self._first_wait_s = 0.0
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._before: _Work | None = None
         self._window = _Window()
         self._enter(_State.WATCHED)
@@ -253,7 +254,7 @@ class RungTrial:
             self._fail("the service suffers")
         elif self._state is _State.KEPT:
             if self._since_s > _VALID_S:
-                self._pause_s = 0.0
+                self._backoff.reset()
                 self.report = f"{self._names} put back, to compare the work again"
                 self._put_back()
         elif self._since_s > _SETTLED_S and (work := self._window.add(deviation, count_now, dt_s)):
@@ -302,7 +303,7 @@ class RungTrial:
         return smooth is not None and smooth <= _WELL
 
     def _is_bad(self, deviation: float, applied: float, dt_s: float) -> bool:
-        smooth = self._deviation.update(deviation, dt_s, _SMOOTH_S)
+        smooth = self._deviation.update(deviation, dt_s, SMOOTH_S)
         stopped = bool(self.spared) and applied >= _STOP and self._since_s > _STOPPED_S
         self._bad_s = self._bad_s + dt_s if smooth > _BAD or stopped else 0.0
         return self._bad_s > _BAD_S
@@ -337,11 +338,10 @@ class RungTrial:
             self._enter(_State.KEPT)
 
     def _fail(self, why: str) -> None:
-        self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
-        self._wait_s = self._pause_s
+        self._wait_s = self._backoff.next()
         self.report = (
             f"{self._names} put back ({why} with a quota alone), tried again in "
-            f"{self._pause_s:.0f} s"
+            f"{self._backoff.pause:.0f} s"
         )
         self._put_back()
 

@@ -20,6 +20,7 @@ import math
 
 from controller.core.indicators.windows import STRETCH
 from controller.core.loop.pid import LowPass
+from controller.core.loop.reaction import SMOOTH_S, Backoff, has_fallen, has_risen
 from controller.core.model import IndicatorName
 
 __all__ = ("SqueezeTrial",)
@@ -27,18 +28,11 @@ __all__ = ("SqueezeTrial",)
 # From this demand on a squeeze is judged, and so long after the window shows nothing older.
 _HARD = 0.9
 _JUDGED_S = 4.0
-# A squeeze is useful if less than this part of the deviation stays ...
-_LEFT = 0.5
 # With a deviation above this at the stop the sweet point is out of reach.
 _UNMET = 0.3
-# ... or if letting go of it raises the deviation by this much (more than noise and than half a
-# tolerance) and by this part of what it is then: a third of the suffering is best-effort's.
-_HELPS = 0.5
-_HELPS_PART = 1 / 3
 _WATCHED_S = 3.0
 _FIRST_PAUSE_S = 30.0
 _LONGEST_PAUSE_S = 480.0
-_SMOOTH_S = 1.0
 # A demand at most this far above another one is as good as that one.
 _NEAR = 0.05
 
@@ -58,6 +52,7 @@ class SqueezeTrial:
     """
 
     __slots__ = (
+        "_backoff",
         "_before",
         "_deviation",
         "_good",
@@ -66,7 +61,6 @@ class SqueezeTrial:
         "_left",
         "_measured_s",
         "_now_s",
-        "_pause_s",
         "_paused_s",
         "_squeezed",
         "_state",
@@ -96,7 +90,7 @@ class SqueezeTrial:
         self._watched_s = 0.0
         self._now_s = 0.0
         self._paused_s = 0.0
-        self._pause_s = 0.0
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self.most: float | None = None
         self.again: float | None = None
         self.report = ""
@@ -126,7 +120,7 @@ class SqueezeTrial:
             return
         self._measured_s = now_s
         self._worst = max(deviations, key=lambda name: deviations[name])
-        smooth = self._deviation.update(deviations[self._worst], gap_s, _SMOOTH_S)
+        smooth = self._deviation.update(deviations[self._worst], gap_s, SMOOTH_S)
         if smooth <= 0.0 or not asks:
             # A demand that is not for this service says nothing about what it needs.
             self._recover(applied if asks else min(applied, self._good))
@@ -134,14 +128,14 @@ class SqueezeTrial:
             self._judge(smooth, applied, window_s, dt_s)
         elif self._state is _State.WATCHED:
             self._watch(smooth, applied, window_s, dt_s)
-        elif self._now_s - self._paused_s >= self._pause_s or smooth > _more_than(self._before):
+        elif self._now_s - self._paused_s >= self._backoff.pause or has_risen(smooth, self._before):
             self._open(smooth)
 
     @property
     def lacks_effect(self) -> bool:
         """Whether a squeeze is not paused, and most of the suffering before it is still there."""
         smooth = self._deviation.value
-        return self.most is None and smooth is not None and smooth > _LEFT * self._before
+        return self.most is None and smooth is not None and not has_fallen(smooth, self._before)
 
     def give_up(self) -> None:
         """Let go of a squeeze under which the service waits for the host."""
@@ -149,7 +143,7 @@ class SqueezeTrial:
         self.most = 0.0
         self.report = (
             "waits for CPUs that are idle or stand still, which no squeeze shortens: tried again "
-            f"in {self._pause_s:.0f} s"
+            f"in {self._backoff.pause:.0f} s"
         )
 
     def _lose(self) -> None:
@@ -168,8 +162,8 @@ class SqueezeTrial:
     def _recover(self, applied: float) -> None:
         self._good, self._before, self._hard_s = applied, 0.0, 0.0
         self._state, self.most = _State.OPEN, None
-        if self._now_s - self._paused_s >= 2 * self._pause_s:
-            self._pause_s = 0.0
+        if self._now_s - self._paused_s >= 2 * self._backoff.pause:
+            self._backoff.reset()
 
     def _open(self, smooth: float) -> None:
         self._state, self.most = _State.OPEN, None
@@ -181,7 +175,7 @@ class SqueezeTrial:
         self._hard_s = self._hard_s + dt_s if applied >= _HARD else 0.0
         if self._hard_s < _JUDGED_S + window_s or self._now_s < self._judge_after_s:
             return
-        helps = smooth <= _LEFT * self._before
+        helps = has_fallen(smooth, self._before)
         if (helps and not (self._unmet and smooth > _UNMET)) or self._good >= _HARD:
             self._judge_after_s = self._now_s + self._next_pause()  # useful for now
             return
@@ -196,12 +190,12 @@ class SqueezeTrial:
         if applied > self._good + _NEAR:
             # Another service, or the hold-off time of a knob, keeps a squeeze up: nothing is shown.
             self._watched_s = 0.0
-            if smooth > _more_than(self._squeezed):
+            if has_risen(smooth, self._squeezed):
                 self._open(smooth)
                 self.report = f"suffers more (deviation {smooth:.2f}): the squeeze is not let go"
             return
         self._watched_s += dt_s
-        if smooth > _more_than(self._squeezed):
+        if has_risen(smooth, self._squeezed):
             self.report = (
                 f"suffers more without the squeeze (deviation {smooth:.2f}): it helps, and is put "
                 "back"
@@ -213,14 +207,9 @@ class SqueezeTrial:
             self._pause(smooth)
             self.report = (
                 f"suffers as much without a squeeze (deviation {smooth:.2f}): not caused by "
-                f"best-effort, tried again in {self._pause_s:.0f} s"
+                f"best-effort, tried again in {self._backoff.pause:.0f} s"
             )
 
     def _next_pause(self) -> float:
         self._paused_s = self._now_s
-        self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
-        return self._pause_s
-
-
-def _more_than(deviation: float) -> float:
-    return max(deviation + _HELPS, deviation / (1 - _HELPS_PART))
+        return self._backoff.next()

@@ -33,8 +33,6 @@ _MIB = 1 << 20
 # once a second. They go when they were not needed for a while, as a squeeze does.
 _NEAR = 64 * _MIB
 _SHARE_NS = NS_PER_SEC
-_HOLD_NS = 20 * NS_PER_SEC
-_LONGEST_NS = 3600 * NS_PER_SEC
 _LEAST_SHARE = 16.0 * _MIB
 # Limits are moved by this part of the capacity at least: less is noise.
 _QUANTUM = 1 / 256
@@ -69,7 +67,7 @@ class MemoryGuardian:
         self._fresh = False
         self._limited: tuple[MemoryUse, ...] = ()
         self._is_short = False
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
+        self._latch = HoldOffLatch()
         self._shared_ns = 0
         self._unlimited = 0
         self.report: MemoryReport | None = None

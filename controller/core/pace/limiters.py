@@ -68,30 +68,25 @@ class RateLimiter:
         self.applied = applied
 
 
+_HOLD_NS = 20 * NS_PER_SEC
+_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
+
+
 class HoldOffLatch:
     """A latch of two states that stays on for a hold-off time after it was last needed.
 
     A knob of two states must not follow a noisy signal: released too early it is needed again, and
     the two form a cycle. So the hold-off time, at first *hold_ns*, is doubled each time the latch
-    is needed again soon, up to *longest_ns*. "Soon" is within the hold-off time that was in force,
-    and at least within *soon_ns*; after a longer time off the hold-off time is *hold_ns* again.
+    is needed again soon, up to an hour. "Soon" is within the hold-off time that was in force, and
+    at least within *soon_ns*; after a longer time off the hold-off time is *hold_ns* again.
     """
 
-    __slots__ = (
-        "_first_ns",
-        "_hold_ns",
-        "_longest_ns",
-        "_needed_ns",
-        "_released_ns",
-        "_soon_ns",
-        "on",
-    )
+    __slots__ = ("_first_ns", "_hold_ns", "_needed_ns", "_released_ns", "_soon_ns", "on")
 
-    def __init__(self, hold_ns: int, longest_ns: int, soon_ns: int = 0) -> None:
+    def __init__(self, hold_ns: int = _HOLD_NS, soon_ns: int = 0) -> None:
         self._soon_ns = soon_ns
         self._first_ns = hold_ns
         self._hold_ns = hold_ns
-        self._longest_ns = longest_ns
         self._needed_ns = 0
         self._released_ns: int | None = None
         self.on = False
@@ -101,7 +96,8 @@ class HoldOffLatch:
         if needed:
             if not self.on and self._released_ns is not None:
                 soon = now_ns - self._released_ns < max(self._hold_ns, self._soon_ns)
-                self._hold_ns = min(self._longest_ns, 2 * self._hold_ns) if soon else self._first_ns
+                longer_ns = min(_LONGEST_HOLD_NS, 2 * self._hold_ns)
+                self._hold_ns = longer_ns if soon else self._first_ns
             self._needed_ns = now_ns
             self.on = True
         elif self.on and now_ns - self._needed_ns >= self._hold_ns:
@@ -128,12 +124,9 @@ class StepSelector:
     neighbour and tries the looser one less and less often, instead of a limit cycle between them.
     """
 
-    __slots__ = ("_hold_ns", "_latches", "_longest_ns", "level")
+    __slots__ = ("_latches", "level")
 
-    def __init__(self, hold_ns: int, longest_ns: int) -> None:
-        """*hold_ns* and *longest_ns* are the first and the longest hold-off time of a setting."""
-        self._hold_ns = hold_ns
-        self._longest_ns = longest_ns
+    def __init__(self) -> None:
         self._latches: list[HoldOffLatch] = []
         self.level = 0
 
@@ -145,7 +138,7 @@ class StepSelector:
         """
         latches = self._latches
         while len(latches) < len(edges) - 1:
-            latches.append(HoldOffLatch(self._hold_ns, self._longest_ns, _SOON_NS))
+            latches.append(HoldOffLatch(soon_ns=_SOON_NS))
         del latches[max(0, len(edges) - 1) :]
         level = 0
         for number, latch in enumerate(latches, 1):

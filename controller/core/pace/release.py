@@ -13,6 +13,7 @@ from collections import deque
 from typing import NamedTuple
 
 from controller.core.loop.pid import LowPass
+from controller.core.loop.reaction import SMOOTH_S, Backoff, has_risen
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("Pace", "ReleasePace")
@@ -24,9 +25,6 @@ _START_PER_S = 0.04
 _FASTEST_PER_S = 0.5
 # Nearer to its sweet point than this a service is not clear of it, and the loops alone decide.
 _CLEAR = -0.25
-# A rise of the deviation by this much is a reaction: twice the noise of a one-second window.
-_REACTION = 0.5
-_SMOOTH_S = 1.0
 # A deviation above this is a relapse and not noise around the sweet point.
 _RELAPSE = 0.3
 # A release of less demand than this within one run is the usual noise of a loop.
@@ -51,10 +49,10 @@ class ReleasePace:
 
     __slots__ = (
         "_applied",
+        "_backoff",
         "_deviation",
         "_least",
         "_lowest",
-        "_pause_ns",
         "_ran_ns",
         "_reacted",
         "_relapse_ns",
@@ -72,7 +70,7 @@ class ReleasePace:
         self._released = 0.0
         self._ran_ns: int | None = None
         self._relapse_ns: int | None = None
-        self._pause_ns = 0
+        self._backoff = Backoff(_FIRST_PAUSE_NS, _LONGEST_PAUSE_NS)
         self._least = 0.0
 
     def update(self, applied: float, worst: float | None, now_ns: int, dt_s: float) -> Pace:
@@ -88,11 +86,11 @@ class ReleasePace:
         if worst is None or applied <= 0.0:
             self._stop()
             return Pace(0.0, 0.0)
-        smooth = self._deviation.update(worst, dt_s, _SMOOTH_S)
+        smooth = self._deviation.update(worst, dt_s, SMOOTH_S)
         if worst > _RELAPSE:
             self._relapse(now_ns)
             return Pace(0.0, applied)
-        if self._relapse_ns is not None and now_ns - self._relapse_ns < self._pause_ns:
+        if self._relapse_ns is not None and now_ns - self._relapse_ns < self._backoff.pause:
             self._stop()
             return Pace(0.0, self._least)
         worst = max(smooth, worst)
@@ -109,7 +107,7 @@ class ReleasePace:
         slow = min(_FASTEST_PER_S, -_START_PER_S * worst)
         if self._speed <= 0.0:
             self._lowest, self._reacted = worst, False
-        self._reacted = self._reacted or worst > self._lowest + _REACTION
+        self._reacted = self._reacted or has_risen(worst, self._lowest)
         self._lowest = min(self._lowest, worst)
         doubled = 0.0 if self._reacted else self._speed * 2.0**dt_s
         self._speed = min(_FASTEST_PER_S, max(slow, doubled))
@@ -119,11 +117,12 @@ class ReleasePace:
         self._stop()
         before, self._relapse_ns = self._relapse_ns, now_ns
         ran_ns, self._ran_ns = self._ran_ns, None
-        if ran_ns is not None and now_ns - ran_ns < max(_SOON_NS, self._pause_ns):
-            self._pause_ns = min(_LONGEST_PAUSE_NS, max(_FIRST_PAUSE_NS, 2 * self._pause_ns))
+        if ran_ns is not None and now_ns - ran_ns < max(_SOON_NS, self._backoff.pause):
+            self._backoff.next()
             self._least = max(applied for _, applied in self._applied)
-        elif before is not None and now_ns - before > _SOON_NS + 4 * self._pause_ns:
-            self._pause_ns, self._least = 0, 0.0
+        elif before is not None and now_ns - before > _SOON_NS + 4 * self._backoff.pause:
+            self._backoff.reset()
+            self._least = 0.0
 
     def _stop(self) -> None:
         self._speed = self._released = 0.0

@@ -9,11 +9,13 @@ does not react, and where it reacts, the loops decide again.
 """
 
 from controller.core.loop.pid import LowPass
+from controller.core.loop.reaction import has_fallen
 
 __all__ = ("RisePace",)
 
-# From this deviation on, averaged over some windows of a second, a service suffers beyond noise.
+# From this deviation on a service suffers beyond noise.
 _SUFFERS = 0.25
+# Twice as long as elsewhere: a rise adds to what the loops do, and noise would pump the two up.
 _SMOOTH_S = 2.0
 # What the loops do by themselves shows after a window and the average.
 _PATIENCE_S = 3.0
@@ -22,8 +24,6 @@ _PATIENCE_S = 3.0
 _START_PER_S = 0.02
 _DOUBLED_S = 2.0
 _FASTEST_PER_S = 0.25
-# A fall to less than this part of the most that the service suffered is a reaction.
-_REACTION = 0.7
 
 
 class RisePace:
@@ -47,7 +47,7 @@ class RisePace:
             self._deviation = LowPass()
             return self._stop(0.0)
         smooth = self._deviation.update(worst, dt_s, _SMOOTH_S)
-        if smooth < _SUFFERS or smooth < _REACTION * self._highest:
+        if smooth < _SUFFERS or has_fallen(smooth, self._highest):
             return self._stop(smooth)
         self._highest = max(self._highest, smooth)
         self._waited_s += dt_s

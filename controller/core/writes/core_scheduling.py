@@ -12,6 +12,7 @@ and its effect is verified after each engagement.
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, ChannelState, Verdict
 from controller.core.loop.channel_loops import ChannelLoops
+from controller.core.loop.reaction import Backoff
 from controller.core.model import Knob, KnobValue
 from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import CoreMode, CoreSettings
@@ -70,21 +71,21 @@ class CookieGate:
 
     __slots__ = (
         "_after",
+        "_backoff",
         "_before",
         "_latch",
         "_not_before_ns",
         "_settings",
         "_since_ns",
         "_verifying",
-        "_wait_ns",
         "on",
         "verdict",
     )
 
     def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
-        self._wait_ns = _HOLD_NS
+        self._latch = HoldOffLatch(_HOLD_NS)
+        self._backoff = Backoff(_HOLD_NS, _LONGEST_NS)
         self._not_before_ns = 0
         self._since_ns: int | None = None  # the start of the engagement, or else of the need
         self._before = _Mean()
@@ -182,15 +183,14 @@ class CookieGate:
         numbers = f"deviation {before:.2f} before, {after:.2f} with them"
         self._verifying = False
         if before - after >= _HELP:
-            self._wait_ns = _HOLD_NS
+            self._backoff.reset()
             self._latch.update(needed=True, now_ns=now_ns)
             self._report(f"{HELPED}{numbers}")
             return
-        self._not_before_ns = now_ns + self._wait_ns
-        pause = format_duration(self._wait_ns)
-        self._wait_ns = min(_LONGEST_NS, 2 * self._wait_ns)
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
-        self._stop(f"{IN_VAIN}({numbers}); next try after {pause}")
+        pause_ns = round(self._backoff.next())
+        self._not_before_ns = now_ns + pause_ns
+        self._latch = HoldOffLatch(_HOLD_NS)
+        self._stop(f"{IN_VAIN}({numbers}); next try after {format_duration(pause_ns)}")
 
     def _stop(self, text: str) -> None:
         self.on = False

@@ -34,7 +34,6 @@ __all__ = (
 )
 
 _HOLD_NS = 60 * NS_PER_SEC
-_LONGEST_NS = 3600 * NS_PER_SEC
 
 
 class SchedIdlePolicy:
@@ -46,12 +45,12 @@ class SchedIdlePolicy:
     __slots__ = ("_latch", "on")
 
     def __init__(self) -> None:
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
+        self._latch = HoldOffLatch(_HOLD_NS)
         self.on = False
 
     def end_hold(self) -> None:
         """End the hold-off: if the new profiles do not want sched-idle, it ends at once."""
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_NS)
+        self._latch = HoldOffLatch(_HOLD_NS)
 
     def actions(
         self,

@@ -21,8 +21,6 @@ from controller.core.units import NS_PER_SEC
 
 __all__ = ("ProportionalAllocator", "total_for")
 
-_HOLD_NS = 20 * NS_PER_SEC
-_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 # A workload that uses this part of its grant or more is limited by the grant, and would use more
 # without it.
 _LIMITED = 0.85
@@ -102,7 +100,7 @@ class ProportionalAllocator:
         self._least = least
         self._low_floors = low_floors
         self._most = capacity
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latch = HoldOffLatch()
         self._latches: dict[CgroupId, HoldOffLatch] = {}
         self._steady_amounts = SteadyAmounts()
         self.wants: dict[CgroupId, float] = {}
@@ -201,7 +199,7 @@ class ProportionalAllocator:
 
     def release(self) -> None:
         """Remove all grants at once, without a hold-off time; the next demand engages anew."""
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latch = HoldOffLatch()
         self._clear()
 
     def _clear(self) -> None:
@@ -290,7 +288,7 @@ class ProportionalAllocator:
         if latch is None:
             if not (harmless and limited):
                 return needed
-            latch = self._latches[cgroup] = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+            latch = self._latches[cgroup] = HoldOffLatch()
             needed = True
         return latch.update(needed, now_ns)
 

@@ -13,12 +13,10 @@ from controller.core.knob_values import parse_ceilings
 from controller.core.model import Knob, KnobValue, Target
 from controller.core.pace.limiters import Headroom, HoldOffLatch
 from controller.core.settings import KnobLimits, LinkFacts
-from controller.core.units import NS_PER_SEC, format_bytes
+from controller.core.units import format_bytes
 
 __all__ = ("LinkCeilingRung",)
 
-_HOLD_NS = 20 * NS_PER_SEC
-_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 # The margin left free beside the services' use: 5 % of the link, or 10 % of that use (Heracles,
 # ISCA 2015, section 4.3, network sub-controller).
 _MARGIN_LINK = 0.05
@@ -51,7 +49,7 @@ class LinkCeilingRung:
     def __init__(self, links: tuple[LinkFacts, ...]) -> None:
         self.knob = Knob.TC_CEILING
         self.part = 0.0
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latch = HoldOffLatch()
         self._links = {
             (facts.target.scope, facts.target.id): _Link(
                 facts, (Headroom(facts.egress_bytes_per_s), Headroom(facts.ingress_bytes_per_s))
@@ -103,7 +101,7 @@ class LinkCeilingRung:
     def release(self) -> None:
         """Remove all limits at once."""
         self.part = 0.0
-        self._latch = HoldOffLatch(_HOLD_NS, _LONGEST_HOLD_NS)
+        self._latch = HoldOffLatch()
         for link in self._links.values():
             link.granted = None
 

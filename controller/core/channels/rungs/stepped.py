@@ -27,7 +27,6 @@ from controller.core.knob_values import (
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.core.pace.limiters import StepSelector, rescale
 from controller.core.settings import KnobLimits, MbaUnit
-from controller.core.units import NS_PER_SEC
 
 __all__ = (
     "CacheWaysRung",
@@ -36,8 +35,6 @@ __all__ = (
     "SteppedRung",
 )
 
-_HOLD_NS = 20 * NS_PER_SEC
-_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 # io.weight of a cgroup with no weight set (block/blk-cgroup.h, CGROUP_WEIGHT_DFL).
 _DEFAULT_WEIGHT = 100.0
 # An absolute MBA scale may have thousands of values; this many of them, in equal factors, are
@@ -51,10 +48,10 @@ class SteppedRung(ABC):
     ``part`` is the demand, in [0, 1] of this rung's range, that the setting in force satisfies.
     """
 
-    def __init__(self, knob: Knob, hold_ns: int) -> None:
+    def __init__(self, knob: Knob) -> None:
         self.knob = knob
         self.part = 0.0
-        self._steps = StepSelector(hold_ns, _LONGEST_HOLD_NS)
+        self._steps = StepSelector()
         self._scale: Sequence[float] = (0.0,)
         self._written: int | None = None
 
@@ -136,7 +133,7 @@ class IoWeightRung(SteppedRung):
     """Halves best-effort's weight for the disks with every step, down to the floor."""
 
     def __init__(self) -> None:
-        super().__init__(Knob.IO_WEIGHT, _HOLD_NS)
+        super().__init__(Knob.IO_WEIGHT)
         self._floor = 1.0
 
     def describe(self) -> str:
@@ -160,7 +157,7 @@ class CacheWaysRung(SteppedRung):
     """Takes cache ways from best-effort's group, highest first; services keep the whole cache."""
 
     def __init__(self) -> None:
-        super().__init__(Knob.LLC_WAYS, _HOLD_NS)
+        super().__init__(Knob.LLC_WAYS)
         self._ways: tuple[int, ...] = ()
 
     def usable(self, context: TickContext) -> bool:
@@ -193,7 +190,7 @@ class MbaRung(SteppedRung):
     """
 
     def __init__(self) -> None:
-        super().__init__(Knob.MBA, _HOLD_NS)
+        super().__init__(Knob.MBA)
         self._curve = MbaCurve()
         self._values: tuple[int, ...] = ()
         self._unit = MbaUnit.PERCENT

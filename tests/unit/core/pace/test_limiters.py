@@ -29,7 +29,7 @@ def test_rate_limiter_squeezes_fast_and_releases_in_spaced_steps() -> None:
 
 
 def test_latch_holds_and_doubles_its_hold_when_needed_again_soon() -> None:
-    latch = HoldOffLatch(10, 1000)
+    latch = HoldOffLatch(10)
     assert not latch.update(False, 0)
     assert latch.update(True, 0)
     assert latch.update(False, 9)
@@ -51,7 +51,7 @@ def test_headroom_falls_at_once_and_rises_slowly() -> None:
 
 
 def test_step_selector_holds_a_setting_longer_when_it_was_needed_again_soon() -> None:
-    steps = StepSelector(10 * SECOND_NS, 1000 * SECOND_NS)
+    steps = StepSelector()
     edges = [0.0, 0.5, 1.0]
 
     def level_at(second: int, part: float) -> int:
@@ -59,11 +59,11 @@ def test_step_selector_holds_a_setting_longer_when_it_was_needed_again_soon() ->
         return steps.level
 
     assert level_at(0, 0.7) == 2
-    assert steps.set_part(0.2, edges, 9 * SECOND_NS) == 0.5
-    assert level_at(10, 0.2) == 1
-    assert level_at(40, 0.7) == 2
-    assert level_at(59, 0.2) == 2
-    assert level_at(60, 0.2) == 1
+    assert steps.set_part(0.2, edges, 19 * SECOND_NS) == 0.5
+    assert level_at(20, 0.2) == 1
+    assert level_at(50, 0.7) == 2
+    assert level_at(89, 0.2) == 2
+    assert level_at(90, 0.2) == 1
 
 
 def test_an_amount_stays_until_another_one_differs_enough() -> None:
