@@ -63,6 +63,7 @@ class WorkloadIndex:
     __slots__ = (
         "best_effort",
         "cpu_limits",
+        "cpu_requests",
         "idle_targets",
         "longest_window_ns",
         "memory_limits",
@@ -103,6 +104,7 @@ class WorkloadIndex:
             for cgroup, each in self.best_effort.items()
             if each.limit_cpus is not None
         }
+        self.cpu_requests = {cgroup: cpus for cgroup, cpus in self.cpu_limits.items() if cpus > 0}
         self.memory_limits = {
             cgroup: float(each.limit_memory_bytes)
             for cgroup, each in self.best_effort.items()

@@ -141,6 +141,7 @@ class CpuChannel:
 
         self.rung.innocent = self.loops.is_ruled_out and other <= 0
         self.rung.steady = other > self._limiter.applied
+        self.rung.requests = workload_index.cpu_requests
         return self.rung.update(
             demand,
             find_use,

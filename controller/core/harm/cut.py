@@ -11,6 +11,8 @@ steps before a culprit reaches its floor would be small steps of a large total, 
 times higher. ``share_unused`` gives harmless workloads the CPUs that the others leave.
 
 ``allocate`` divides a resource for which the harm of single workloads is not known: memory, disks.
+``share_by_request`` lets workloads that requested an amount want it in these proportions, and
+``even_harm`` lets those be cut alike that hurt alike.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Set
@@ -25,7 +27,9 @@ __all__ = (
     "Deeds",
     "allocate",
     "divide_harm",
+    "even_harm",
     "relative_harm",
+    "share_by_request",
     "share_unused",
 )
 
@@ -51,6 +55,8 @@ _LEAST_USE_CPUS = 0.02
 # The least harm that a workload can have, as a part of the largest. Evidence may be wrong: what
 # seems harmless is cut last, and not spared at full demand.
 _LEAST_HARM = 0.02
+# Harm that differs from the average by less than this factor is the same: it is an estimate.
+_ALIKE = 2.0
 # A cut by less than this part is not worth a limit, for a workload that does no harm.
 HARDLY_CUT = 0.1
 # Accuracy of the division, as a part of the harm, and the most steps for it.
@@ -165,6 +171,37 @@ def share_unused(
         return dict(amounts)
     part = min(1.0, unused / missing)
     return {key: amount + part * room.get(key, 0.0) for key, amount in amounts.items()}
+
+
+def share_by_request(
+    wants: Mapping[Key, float], requests: Mapping[Key, float], most: Mapping[Key, float]
+) -> dict[Key, float]:
+    """Return *wants* with those of *requests*, all above 0, in proportion to them.
+
+    Their sum stays, as far as none becomes larger than its *most*: what one does not want goes to
+    the others.
+    """
+    keys = [key for key in wants if key in requests]
+    shared = dict(wants)
+    left, weight = sum(wants[key] for key in keys), sum(requests[key] for key in keys)
+    # First those that reach their bound soonest.
+    for key in sorted(keys, key=lambda key: most[key] / requests[key]):
+        shared[key] = min(most[key], left * requests[key] / weight)
+        left -= shared[key]
+        weight -= requests[key]
+    return shared
+
+
+def even_harm(
+    harm: Mapping[CgroupId, float], requests: Mapping[CgroupId, float]
+) -> dict[CgroupId, float]:
+    """Return *harm* with the geometric average of those of *requests* that are near it."""
+    logs = [math.log(each) for key, each in harm.items() if key in requests]
+    average = math.exp(sum(logs) / len(logs)) if logs else 1.0
+    return {
+        key: average if key in requests and average / _ALIKE <= each <= average * _ALIKE else each
+        for key, each in harm.items()
+    }
 
 
 def _range(most: float, least: float) -> float:

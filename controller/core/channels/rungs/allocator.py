@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Set
 import math
 
 from controller.core.channels.rungs.common_parent import lower_floors, parent_amounts
-from controller.core.harm.cut import HARDLY_CUT, allocate, divide_harm, share_unused
+from controller.core.harm.cut import (
+    HARDLY_CUT,
+    allocate,
+    divide_harm,
+    even_harm,
+    share_by_request,
+    share_unused,
+)
 from controller.core.model import CgroupId
 from controller.core.pace.limiters import Headroom, HoldOffLatch, SteadyAmounts
 from controller.core.units import NS_PER_SEC
@@ -46,6 +53,9 @@ _FLOORS = 0.25
 # much as without a squeeze. Two workloads keep the floor of the configuration also on small nodes.
 _LOW_FLOORS = 0.02
 _FEW = 2
+# By this factor the want of a workload grows at each division towards its part by request, while
+# it uses what it has.
+_GROWTH = 1.25
 _NO_PARENTS: Mapping[CgroupId, CgroupId] = {}
 
 
@@ -70,13 +80,15 @@ class ProportionalAllocator:
     ``floor`` are for all of best-effort together, ``floor_each`` is for each workload. All are in
     the unit of the resource, of which the machine has *capacity*, and of which no less than *least*
     can be granted. ``low_floors``: see ``set_floor``. With ``steady`` the amounts of workloads are
-    those of ``SteadyAmounts``.
+    those of ``SteadyAmounts``. Workloads with ``requests`` that do the same harm get amounts in
+    proportion to them, and so are their floors.
     """
 
     __slots__ = (
         "_allocated",
         "_allocated_ns",
         "_capacity",
+        "_floors",
         "_latch",
         "_latches",
         "_least",
@@ -90,6 +102,7 @@ class ProportionalAllocator:
         "floor_each",
         "grants",
         "innocent",
+        "requests",
         "steady",
         "total",
         "wants",
@@ -114,6 +127,9 @@ class ProportionalAllocator:
         self.total: float | None = None
         self.floor = 0.0
         self.floor_each = least
+        # Floors that differ from ``floor_each``, because of requests.
+        self._floors: Mapping[CgroupId, float] = {}
+        self.requests: Mapping[CgroupId, float] = {}
         self.steady = self.innocent = False
 
     @property
@@ -165,6 +181,7 @@ class ProportionalAllocator:
             use = find_use()
             self.set_floor(floor_each, users)
             self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)
+            self._floors = self._share_by_request(use) if len(self.requests) > 1 else {}
             harm = None if find_harm is None else find_harm(self.wants)
             divided, lowered = self._divide(demand, harm, blocked, parents, harmless)
             before = self.grants, self.common
@@ -223,7 +240,7 @@ class ProportionalAllocator:
         """Return the amount of each workload at *demand*, and whether floors had to be lowered."""
         wants = self.wants
         floors = {
-            cgroup: min(self.floor_each, want)
+            cgroup: min(self._floor_of(cgroup), want)
             for cgroup, want in wants.items()
             if cgroup not in blocked
         }
@@ -234,11 +251,31 @@ class ProportionalAllocator:
         self.total = self._allocated = total_for(demand, self.floor, ceiling)
         if harm is None:
             return allocate(self.total, wants, least), lowered != floors
+        if self._floors:
+            harm = even_harm(harm, self.requests)
         divided = divide_harm(demand, ceiling, wants, least, harm)
         if harmless:
             divided = share_unused(divided, ceiling, wants, harmless)
         self.total = sum(divided.values())
         return divided, lowered != floors
+
+    def _share_by_request(self, use: Mapping[CgroupId, float]) -> dict[CgroupId, float]:
+        """Let workloads with a request want in proportion to it; return floors in proportion."""
+        wants, requests = self.wants, self.requests
+        present = {each: requests[each] for each in wants if each in requests}
+        if not present:
+            return {}
+        most = {
+            each: (_GROWTH if use.get(each, 0.0) >= _LIMITED * self.grants.get(each, want) else 1.0)
+            * want
+            for each, want in wants.items()
+        }
+        self.wants = share_by_request(wants, present, most)
+        part = self.floor_each * len(present) / sum(present.values())
+        return {each: max(self._least, part * request) for each, request in present.items()}
+
+    def _floor_of(self, cgroup: CgroupId) -> float:
+        return self._floors.get(cgroup, self.floor_each)
 
     def _grant(
         self,
@@ -250,7 +287,7 @@ class ProportionalAllocator:
         # Only workloads that are harmless, or were, have a latch of their own.
         self._latches = {each: latch for each, latch in self._latches.items() if each in divided}
         self.grants = {
-            cgroup: max(self.floor_each, amount)
+            cgroup: max(self._floor_of(cgroup), amount)
             for cgroup, amount in divided.items()
             if self._is_limited(cgroup, amount, cgroup in harmless, now_ns)
         }

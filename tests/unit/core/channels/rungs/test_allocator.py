@@ -10,6 +10,7 @@ from controller.core.channels.rungs.allocator import ProportionalAllocator, tota
 from controller.core.model import CgroupId
 
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
+BATCH = {CgroupId("cpu", 10 + cpus): float(cpus) for cpus in (1, 2, 4)}
 SECOND_NS = 1_000_000_000
 FLOOR = 0.05
 NONE: frozenset[CgroupId] = frozenset()
@@ -239,3 +240,42 @@ def test_at_full_demand_a_harmless_workload_is_limited_as_well() -> None:
     stepper.step(0.5, {HOG: 0.8, MOUSE: 0.8}, harmless=frozenset({MOUSE}))
     full = stepper.step(1.0, {HOG: 0.8, MOUSE: 0.8}, harmless=frozenset({MOUSE}))
     assert full == pytest.approx({HOG: FLOOR, MOUSE: FLOOR})
+
+
+@pytest.mark.parametrize("demand", [0.2, 0.5, 0.9, 1.0])
+def test_workloads_of_equal_harm_get_what_they_requested_in_proportion(demand: float) -> None:
+    stepper = Stepper()
+    stepper.harm = dict.fromkeys(BATCH, 1.0)
+    stepper.rung.requests = BATCH
+    # Without quotas the kernel gives all the same.
+    use = dict.fromkeys(BATCH, 0.55)
+    for _ in range(40):
+        grants = stepper.step(demand, use)
+        use = {each: min(cpus, grants.get(each, 0.55)) for each, cpus in BATCH.items()}
+    parts = [grants[each] / cpus for each, cpus in BATCH.items()]
+    assert parts == pytest.approx([parts[0]] * 3, rel=0.05)
+    assert sum(grants.values()) == pytest.approx(stepper.rung.total, rel=0.1)
+
+
+def test_what_a_workload_does_not_use_of_its_request_goes_to_the_others() -> None:
+    stepper = Stepper()
+    stepper.harm = dict.fromkeys(BATCH, 1.0)
+    stepper.rung.requests = BATCH
+    small, middle, large = BATCH
+    use = {small: 0.7, middle: 0.7, large: 0.1}
+    for _ in range(60):
+        grants = stepper.step(0.2, use)
+        use = {small: grants[small], middle: grants[middle], large: 0.1}
+    assert grants.get(large, 0.1) <= 1.5 * use[large]
+    assert grants[middle] == pytest.approx(2 * grants[small], rel=0.05)
+    assert grants[small] + grants[middle] > 0.8 * (stepper.rung.total or 0.0)
+
+
+def test_a_culprit_with_a_large_request_is_cut_all_the_same() -> None:
+    stepper = Stepper()
+    small, middle, large = BATCH
+    stepper.harm = {small: 0.02, middle: 0.02, large: 1.0}
+    stepper.rung.requests = BATCH
+    for _ in range(10):
+        grants = stepper.step(0.6, dict.fromkeys(BATCH, 0.55))
+    assert grants[large] < 0.5 * grants.get(middle, 0.55)
