@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also show the quota loop alone: sched-idle off, sweet point 2 ms, 8 ms, 2 ms",
     )
     parser.add_argument("--loop-seconds", type=_seconds, default=40.0, help="for each of the three")
+    parser.add_argument(
+        "--no-memory",
+        action="store_true",
+        help="leave out the phase in which batch work takes all memory of a small cgroup",
+    )
     parser.add_argument("--simulate", action="store_true", help="use the simulated node")
     parser.add_argument("--report", type=Path, help="HTML file (default: in ./reports)")
     parser.add_argument("--json", type=Path, help="write the raw numbers to this file")

@@ -46,12 +46,16 @@ def write_config(
     sched_idle: bool = True,
     quota_only: bool = False,
     network: Mapping[str, Any] | None = None,
+    service: str = "ls",
+    jobs: str = "be-*",
+    more: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a configuration for the cgroups below *cgroup* into *home* and return its path.
 
     *profile* is the name of a shipped one. *sweet_point* (such as ``2ms``) replaces the sweet point
     of the indicator in it. *sched_idle*: whether best-effort work is set idle. With *quota_only* it
-    is not, and the profile has no other indicator. *network* is that section.
+    is not, and the profile has no other indicator. *network* is that section, *more* has others.
+    *service* and *jobs* are the workloads, below *cgroup*.
     """
     content = yaml.safe_load((profiles_dir() / f"{profile}.yaml").read_text())
     if sweet_point is not None:
@@ -67,14 +71,15 @@ def write_config(
         "workloads": [
             {
                 "name": "web",
-                "cgroup": f"{cgroup}/ls",
+                "cgroup": f"{cgroup}/{service}",
                 "class": "latency-sensitive",
                 "profile": content["name"],
             },
-            {"name": "batch", "cgroup": f"{cgroup}/be-*", "class": "best-effort"},
+            {"name": "batch", "cgroup": f"{cgroup}/{jobs}", "class": "best-effort"},
         ],
         "profiles": ["profile.yaml"],
         **({"network": network} if network else {}),
+        **(more or {}),
     }
     (home / "profile.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     path = home / "config.yaml"

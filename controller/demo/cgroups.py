@@ -31,7 +31,8 @@ class DemoCgroups:
     *cpu_mount* is the mount of the cpu hierarchy; *cpuacct_mount* is the mount of cpuacct if that
     is a different one (v1 only). *version* is ``v1`` or ``v2``. *tag* (default: the pid)
     distinguishes two demonstrations on one host. With *unified*, the mount of cgroup2 beside v1,
-    they also exist there for programs whose sockets are to be told apart.
+    they also exist there for programs whose sockets are to be told apart. *memory* is the mount
+    with the memory controller, for cgroups that are added with it.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class DemoCgroups:
         version: str,
         tag: str | None = None,
         unified: Path | None = None,
+        memory: Path | None = None,
     ) -> None:
         self.path = f"/sweetpoint-demo-{tag or os.getpid()}"
         self._v2 = version == "v2"
         mounts = [cpu_mount, cpuacct_mount] if cpuacct_mount else [cpu_mount]
         self._cpu_parents = [mount / self.path[1:] for mount in mounts]
         self._parents = [*self._cpu_parents, *([unified / self.path[1:]] if unified else [])]
+        self._memory_parent = None if memory is None else memory / self.path[1:]
 
     def create(self, names: tuple[str, ...]) -> None:
         """Create the parent and its children *names*.
@@ -64,6 +67,28 @@ class DemoCgroups:
                     (parent / name).mkdir()
             except OSError as error:
                 raise DemoError(f"cannot create cgroups in {parent.parent}: {error}") from error
+
+    def add(self, names: tuple[str, ...]) -> None:
+        """Create *names* with limits of memory, parents before their children.
+
+        :raises DemoError: the memory hierarchy is read-only.
+        """
+        assert self._memory_parent is not None
+        parents = dict.fromkeys((*self._cpu_parents, self._memory_parent))
+        for parent in parents:
+            try:
+                parent.mkdir(exist_ok=True)
+                for name in ("", *names):
+                    (parent / name).mkdir(exist_ok=True)
+                    if self._v2 and any(each.startswith(f"{name}/") for each in ("/", *names)):
+                        (parent / name / "cgroup.subtree_control").write_text("+cpu +memory")
+            except OSError as error:
+                raise DemoError(f"cannot create cgroups in {parent}: {error}") from error
+
+    def directories(self, name: str) -> list[Path]:
+        """Return the cgroups *name* of the hierarchies that count CPU time and memory."""
+        parents = (*self._cpu_parents, *([self._memory_parent] if self._memory_parent else ()))
+        return [parent / name for parent in dict.fromkeys(parents)]
 
     def join(self, name: str, with_sockets: bool = False) -> None:
         """Move the calling process into the child *name*; for use between fork and exec.
@@ -100,7 +125,7 @@ class DemoCgroups:
         :raises DemoError: a cgroup still has members after 10 s.
         """
         deadline_s = time.monotonic() + EMPTY_WITHIN_S
-        while any(parent.exists() for parent in self._parents):
+        while any(parent.exists() for parent in self._all_parents()):
             for directory in self._directories():
                 _kill_members(directory)
                 # rmdir fails with EBUSY until all members are reaped; the loop repeats it.
@@ -110,9 +135,12 @@ class DemoCgroups:
                 raise DemoError(f"cannot empty the cgroups {self.path}")
             time.sleep(RETRY_S)
 
+    def _all_parents(self) -> list[Path]:
+        return [*self._parents, *([self._memory_parent] if self._memory_parent else ())]
+
     def _directories(self) -> Iterator[Path]:
         """Yield children before their parents."""
-        for parent in self._parents:
+        for parent in self._all_parents():
             for root, _, _ in os.walk(parent, topdown=False):
                 yield Path(root)
 

@@ -17,7 +17,7 @@ from controller.demo.results import (
     windows,
 )
 from controller.demo.table import HEADINGS, cells
-from controller.demo.verdict import WINDOWS_WITHIN, disturbance, verdicts
+from controller.demo.verdict import WINDOWS_WITHIN, disturbance, memory_sentence, verdicts
 from controller.page.chart import Band, Chart, Point, Series
 from controller.page.document import Card, Cards, Document, Facts, Fold, Part, Section, Table, Text
 from controller.page.document import render as pieces
@@ -31,6 +31,11 @@ def render(run: Run) -> str:
     title = "sweetpoint demo" + (" (SIMULATED)" if run.simulated else "")
     sections = (
         Section(title="Result", parts=_result(run.phases)),
+        *(
+            [Section(title="Memory", parts=(Text(memory_sentence(run.memory)),))]
+            if run.memory
+            else []
+        ),
         Section(title="Time lines", parts=_rounds(run.phases)),
         Section(
             title="How it was measured",

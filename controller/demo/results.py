@@ -9,6 +9,7 @@ import math
 
 __all__ = (
     "LoadSecond",
+    "MemoryRun",
     "Phase",
     "Row",
     "Run",
@@ -105,13 +106,30 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRun:
+    """A memory phase with the agent in *mode*: whether the service *lived*.
+
+    ``seconds`` is from the moment at which it began to grow until it ended, or had lived with all
+    it ``needed_mib`` for a while. ``jobs_ended`` counts processes of batch work.
+    """
+
+    mode: str
+    lived: bool
+    seconds: float
+    held_mib: int
+    needed_mib: int
+    jobs_ended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A whole demonstration."""
+    """A whole demonstration; ``memory`` is empty where its phases were left out."""
 
     simulated: bool
     environment: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     phases: tuple[Phase, ...]
+    memory: tuple[MemoryRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,17 @@ import time
 from typing import TextIO
 
 from controller.demo.cgroups import DemoCgroups, DemoError, find_cpuacct_mount
+from controller.demo.memory import missing_memory, run_memory
 from controller.demo.phases import Driver, PhaseSpec, phase_plan, steal_s
 from controller.demo.programs import BestEffort, best_effort_jobs
 from controller.demo.report import render
-from controller.demo.results import DROPPED_S, Phase, Run, summarise
+from controller.demo.results import DROPPED_S, MemoryRun, Phase, Run, summarise
 from controller.demo.session import Interrupted, Session, describe, interruptible, missing_for
 from controller.demo.simulated import simulate
 from controller.demo.table import format_table
-from controller.demo.verdict import disturbance, sentence, verdicts
+from controller.demo.verdict import disturbance, memory_sentence, sentence, verdicts
 from controller.host.facts import find_cgroup_layout
+from controller.host.memory import find_memory
 
 __all__ = ("show",)
 
@@ -65,11 +67,11 @@ class _Progress:
         self._live = out.isatty()
         self._open = False
 
-    def phase(self, number: int, of: int, spec: PhaseSpec) -> None:
+    def phase(self, number: int, of: int, title: str, length: str) -> None:
         self._prefix = f"[{number}/{of}] "
-        self.update(f"{spec.title}  starting")
+        self.update(f"{title}  starting")
         if not self._live:
-            print(f"{self._prefix}{spec.title}, {spec.seconds:.0f} s", file=self._out, flush=True)
+            print(f"{self._prefix}{title}, {length}", file=self._out, flush=True)
 
     def update(self, text: str) -> None:
         if self._live:
@@ -91,10 +93,14 @@ def _real(
     progress: _Progress,
 ) -> Run:
     layout = find_cgroup_layout()
+    memory = find_memory(layout.unified)
+    left_out = "--no-memory was given" if args.no_memory else missing_memory(memory)
+    of = len(plan) + (left_out is None)
     cgroups = DemoCgroups(
         cpu_mount=layout.mount,
         cpuacct_mount=find_cpuacct_mount(layout.mount) if layout.version == "v1" else None,
         version=layout.version,
+        memory=memory.mount if left_out is None else None,
     )
     start_s, start_steal_s = time.monotonic(), steal_s()
     with interruptible(), Session(cgroups) as session:
@@ -102,14 +108,19 @@ def _real(
         load = driver.start(jobs)
         phases: list[Phase] = []
         for number, spec in enumerate(plan):
-            progress.phase(number + 1, len(plan), spec)
+            progress.phase(number + 1, of, spec.title, f"{spec.seconds:.0f} s")
             following = plan[number + 1] if number + 1 < len(plan) else None
             keep = bool(spec.loop_sweet_point and following and following.loop_sweet_point)
             phases.append(driver.run(spec, keep_job=keep))
+        runs: tuple[MemoryRun, ...] = ()
+        if left_out is None:
+            progress.phase(of, of, "memory, unmanaged and managed", "ten seconds or so")
+            runs = run_memory(session, memory, progress.update)
     elapsed_s = time.monotonic() - start_s
     environment = describe(jobs)
     environment.append(("cgroup", f"{layout.version}, {layout.mount}"))
     environment.append(("load", f"{load['rate']:g} requests/s, Poisson, {load['scheduling']}"))
+    environment.append(("memory phases", left_out or f"{memory.version}, {memory.mount}"))
     environment.append(("steal", f"{(steal_s() - start_steal_s) / elapsed_s:.1%} of one CPU"))
     environment.append(("took", f"{elapsed_s:.0f} s"))
     return Run(
@@ -117,6 +128,7 @@ def _real(
         environment=tuple(environment),
         notes=_notes(plan, args.rounds),
         phases=tuple(phases),
+        memory=runs,
     )
 
 
@@ -131,6 +143,8 @@ def _notes(plan: Sequence[PhaseSpec], rounds: int) -> tuple[str, ...]:
         "Wait p99 is that of the waits of the service's threads for a CPU, arrival p99 that of an "
         "arrival at a random time. Both are medians of the one-second windows.",
         "Batch work of stress-ng is the bogo operations of its CPU stressor.",
+        "Memory phases: a cgroup of 300 MiB stands for the node. What the kernel ends there is in "
+        "the kernel's log.",
     )
 
 
@@ -141,6 +155,8 @@ def _show(run: Run, out: TextIO) -> None:
     print(file=out)
     for verdict in verdicts(run.phases):
         print(sentence(verdict), file=out)
+    if run.memory:
+        print(memory_sentence(run.memory), file=out)
     if warning := disturbance(run.phases):
         print(warning, file=out)
 

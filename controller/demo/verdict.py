@@ -12,10 +12,18 @@ from enum import StrEnum
 import math
 
 from controller.demo.interval import Interval, mean_interval, ratio_interval
-from controller.demo.results import Phase, Row, longest_calm_s, rounds, summarise
+from controller.demo.results import MemoryRun, Phase, Row, longest_calm_s, rounds, summarise
 from controller.demo.table import NOTHING, format_ms
 
-__all__ = ("WINDOWS_WITHIN", "Tone", "Verdict", "disturbance", "sentence", "verdicts")
+__all__ = (
+    "WINDOWS_WITHIN",
+    "Tone",
+    "Verdict",
+    "disturbance",
+    "memory_sentence",
+    "sentence",
+    "verdicts",
+)
 
 # Goals of a managed phase: the part of what the job adds to p99 that has to go, the share of
 # windows within the sweet points, the share of the unmanaged batch work.
@@ -72,6 +80,20 @@ def sentence(verdict: Verdict) -> str:
     word = {Tone.GOOD: "good", Tone.UNSURE: "cannot tell", Tone.BAD: "bad"}[verdict.tone]
     details = f" ({'; '.join(verdict.details)})" if verdict.details else ""
     return f"[{word}] {verdict.title}: {verdict.figure} {verdict.says}{details}"
+
+
+def memory_sentence(runs: Sequence[MemoryRun]) -> str:
+    """Return what the memory phases show, an unmanaged and a managed one."""
+    plain, managed = runs
+    if plain.lived:
+        return "memory: nothing is shown, because the service lived without sweetpoint too"
+    died = f"the kernel ended the service after {plain.seconds:.0f} s, for want of memory"
+    if not managed.lived:
+        return f"memory: {died}; with sweetpoint too, after {managed.seconds:.0f} s"
+    return (
+        f"memory: unmanaged, {died}; managed, it lives with its {managed.held_mib} MiB, and "
+        f"{managed.jobs_ended} processes of batch work were ended instead"
+    )
 
 
 def disturbance(phases: Sequence[Phase]) -> str | None:

@@ -6,85 +6,23 @@ The service uses more than it requested, so its oom_score_adj is below that of t
 kernel kills it first: it is the largest process.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 import random
-import subprocess
-import sys
-import threading
 import time
 
+from controller.demo.grower import Grower
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from controller.host.memory import find_memory
 from tests.support.cgroups import remove_cgroup
 from tests.support.waiting import eventually
 
-__all__ = ("MIB", "Grower", "MemoryNode", "memory_node")
+__all__ = ("MIB", "MemoryNode", "memory_node")
 
 MIB = 1 << 20
 _JOBS = ("one", "two", "three")
-
-# Holds memory that cannot be reclaimed. Each line of its input is how many MiB, and the pause after
-# each of them; it answers with what it holds.
-_GROWER = """
-import ctypes, os, signal, sys, time
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: none outlives the test
-score, *cgroups = sys.argv[1:]
-open("/proc/self/oom_score_adj", "w").write(score)
-for cgroup in cgroups:
-    open(cgroup + "/cgroup.procs", "w").write("0")
-held = []
-for line in sys.stdin:
-    most, pause_s = line.split()
-    while len(held) < int(most):
-        held.append(b"x" * (1 << 20))
-        time.sleep(float(pause_s))
-    print(len(held), flush=True)
-"""
-
-
-class Grower:
-    """A process of ``_GROWER`` in *cgroups*; ``held_mib`` is what it said last."""
-
-    def __init__(self, score: int, cgroups: Iterable[Path]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", _GROWER, str(score), *dict.fromkeys(map(str, cgroups))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.held_mib = 0
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for line in lines:
-                self.held_mib = int(line)
-
-    def grow(self, to_mib: int, pause_s: float) -> None:
-        """Let it grow to *to_mib*, with a pause after each MiB."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # killed
-            self.process.stdin.write(f"{to_mib} {pause_s}\n")
-            self.process.stdin.flush()
-
-    @property
-    def code(self) -> int | None:
-        """The exit code; ``None``: it lives."""
-        return self.process.poll()
-
-    def end(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
 
 
 class MemoryNode:

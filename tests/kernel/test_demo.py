@@ -141,7 +141,10 @@ def test_the_error_names_a_program_that_died(demo: Demo) -> None:
 def phases_of(demo: Demo) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Wait for the end of the demonstration; return its phases."""
     assert demo.popen.wait(DEADLINE_S) == 0, demo.output()
-    alone, unmanaged, managed = json.loads(demo.raw.read_text())["phases"]
+    raw = json.loads(demo.raw.read_text())
+    assert [each["mode"] for each in raw["memory"]] == ["observe", "enforce"]
+    assert "memory: " in demo.output()
+    alone, unmanaged, managed = raw["phases"]
     return alone, unmanaged, managed
 
 

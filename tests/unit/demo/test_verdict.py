@@ -4,11 +4,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 
 import pytest
 
-from controller.demo.results import Phase, Sample
-from controller.demo.verdict import Tone, Verdict, disturbance, sentence, verdicts
+from controller.demo.results import MemoryRun, Phase, Sample
+from controller.demo.verdict import (
+    Tone,
+    Verdict,
+    disturbance,
+    memory_sentence,
+    sentence,
+    verdicts,
+)
 from tests.unit.demo.made_phases import phase
 
 QUIET = [1.0] * 10
@@ -162,3 +170,22 @@ def test_verdict_on_the_quota_loop(be_cpus: tuple[float, ...], calm_s: int, miss
 def test_in_text_the_tone_is_a_word() -> None:
     line = sentence(Verdict(title="work", figure="91%", says="of it.", details=("a", "b")))
     assert line == "[cannot tell] work: 91% of it. (a; b)"
+
+
+@pytest.mark.parametrize(
+    ("plain", "managed", "says"),
+    [
+        (False, True, "memory: unmanaged, the kernel ended the service after 2 s, * managed, it *"),
+        (False, False, "memory: the kernel ended the service after 2 s, *; with sweetpoint too, *"),
+        (True, True, "memory: nothing is shown, *"),
+        (True, False, "memory: nothing is shown, *"),
+    ],
+)
+def test_memory_is_judged_by_who_lives(plain: bool, managed: bool, says: str) -> None:
+    runs = [
+        MemoryRun(
+            mode=mode, lived=lived, seconds=2.2, held_mib=160, needed_mib=200, jobs_ended=jobs
+        )
+        for mode, lived, jobs in (("observe", plain, 0), ("enforce", managed, 7))
+    ]
+    assert fnmatch(memory_sentence(runs), says)
