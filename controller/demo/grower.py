@@ -5,29 +5,16 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+import signal
 import subprocess
 import sys
 import threading
+import time
+
+from controller.host.facts import die_with_parent
+from controller.host.python_child import python_child
 
 __all__ = ("Grower",)
-
-# The memory cannot be reclaimed. Each line of its input is how many MiB, and the pause after each;
-# it answers with what it holds.
-_PROGRAM = """
-import ctypes, signal, sys, time
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-score, *cgroups = sys.argv[1:]
-open("/proc/self/oom_score_adj", "w").write(score)
-for cgroup in cgroups:
-    open(cgroup + "/cgroup.procs", "w").write("0")
-held = []
-for line in sys.stdin:
-    most, pause_s = line.split()
-    while len(held) < int(most):
-        held.append(b"x" * (1 << 20))
-        print(len(held), flush=True)
-        time.sleep(float(pause_s))
-"""
 
 
 class Grower:
@@ -38,11 +25,10 @@ class Grower:
 
     def __init__(self, score: int, cgroups: Iterable[Path]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", _PROGRAM, str(score), *dict.fromkeys(map(str, cgroups))],
+            python_child("controller.demo.grower", str(score), *dict.fromkeys(map(str, cgroups))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd="/",
             start_new_session=True,
         )
         self.held_mib = 0
@@ -75,3 +61,25 @@ class Grower:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
+
+
+def _run(score: str, *cgroups: str) -> None:
+    """Hold memory that cannot be reclaimed, as much as each line of the input says.
+
+    A line has MiB, and the pause after each of them. Each MiB is answered with what is held.
+    """
+    die_with_parent(signal.SIGKILL)
+    Path("/proc/self/oom_score_adj").write_text(score)
+    for cgroup in cgroups:
+        (Path(cgroup) / "cgroup.procs").write_text("0")
+    held: list[bytes] = []
+    for line in sys.stdin:
+        most, pause_s = line.split()
+        while len(held) < int(most):
+            held.append(b"x" * (1 << 20))
+            print(len(held), flush=True)
+            time.sleep(float(pause_s))
+
+
+if __name__ == "__main__":
+    _run(*sys.argv[1:])

@@ -136,7 +136,7 @@ class Store:
             self._pending[name] = data
             self._condition.notify_all()
 
-    def flush(self, within_s: float = 5.0) -> bool:
+    def flush(self, within_s: float) -> bool:
         """Wait until nothing is left to write, at most *within_s* seconds; return whether so."""
         with self._condition:
             return self._condition.wait_for(lambda: not self._pending and not self._busy, within_s)

@@ -97,7 +97,7 @@ def loop_in(
         return EvictingLoop(data_dir, found, worker, mode)
 
     yield make
-    worker.close()
+    worker.close(DEADLINE_S)
     assert worker.failure is None
 
 

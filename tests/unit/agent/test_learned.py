@@ -13,6 +13,7 @@ from controller.core.learning.state import LearnedIndicator, State
 from controller.core.model import IndicatorName
 from controller.core.units import NS_PER_SEC
 from controller.host.store import Store
+from tests.support.waiting import DEADLINE_S
 
 NAME = IndicatorName.RUNQ_P99
 
@@ -35,7 +36,7 @@ def test_what_was_written_is_read_by_the_next_start(tmp_path: Path) -> None:
     assert first.first == ()
     records = (learned("web"), learned("db"))
     first.write(records)
-    store.close()
+    store.close(DEADLINE_S)
     assert reopened(data).first == records
     assert (data / "sweet_points.json").stat().st_mode & 0o777 == 0o600
 
@@ -49,7 +50,7 @@ def test_a_file_of_another_form_is_reported_and_nothing_is_known(
 ) -> None:
     store = Store(tmp_path / "data")
     store.write("sweet_points", 1, content)
-    store.close()
+    store.close(DEADLINE_S)
     with caplog.at_level(logging.WARNING):
         assert reopened(tmp_path / "data").first == ()
     assert "what was learned is lost" in caplog.text
@@ -60,7 +61,7 @@ def test_the_file_is_bounded_and_keeps_the_last_services(tmp_path: Path) -> None
     one = learned("x" * 1000)
     many = [one._replace(service=f"{number}-{one.service}") for number in range(2000)]
     LearnedStore(store).write(many)
-    store.close()
+    store.close(DEADLINE_S)
     assert (tmp_path / "data" / "sweet_points.json").stat().st_size <= 1 << 20
     found = reopened(tmp_path / "data").first
     assert 100 < len(found) < 2000
@@ -71,7 +72,7 @@ def test_nothing_learned_does_not_overwrite_what_is_there(tmp_path: Path) -> Non
     store = Store(tmp_path / "data")
     LearnedStore(store).write([learned("web")])
     LearnedStore(store).write(())
-    store.close()
+    store.close(DEADLINE_S)
     content = json.loads((tmp_path / "data" / "sweet_points.json").read_text())["content"]
     assert len(content) == 1
 

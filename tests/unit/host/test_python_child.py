@@ -20,6 +20,7 @@ CHILDREN = {
     "controller.probes.bpf.compiler": (),
     "controller.doctor.trial": ("controller.probes.net",),
     "controller.demo.loadgen": ("--help",),
+    "controller.demo.grower": ("0",),
     "controller.cli.main": ("--version",),
 }
 # Starts Python, by name or by the start method of multiprocessing.

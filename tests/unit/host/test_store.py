@@ -10,6 +10,7 @@ import pytest
 
 from controller.host.store import Document, Store, StoreState
 from tests.support.needs import needs_root
+from tests.support.waiting import DEADLINE_S
 
 NEWEST = 2
 as_root = needs_root("to mount")
@@ -24,7 +25,7 @@ def written(path: Path, content: object, version: int = 1) -> Store:
     """Return a store of *path* that wrote *content* as the document ``x``."""
     store = Store(path)
     store.write("x", version, content)
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     return store
 
 
@@ -37,7 +38,7 @@ def test_what_is_written_is_read_by_the_next_store(path: Path) -> None:
     (file,) = path.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     store.write("x", NEWEST, "newer")
-    store.close()
+    store.close(DEADLINE_S)
     assert Store(path).read("x", NEWEST) == Document(NEWEST, "newer")
     assert [each.name for each in path.iterdir()] == ["x.json"]
 
@@ -45,7 +46,7 @@ def test_what_is_written_is_read_by_the_next_store(path: Path) -> None:
 def test_nothing_is_made_before_something_is_written(path: Path) -> None:
     store = Store(path)
     assert store.read("x", NEWEST) is None
-    store.close()
+    store.close(DEADLINE_S)
     assert store.state == StoreState()
     assert not path.exists()
 
@@ -57,7 +58,7 @@ def test_a_newer_version_is_left_alone(path: Path, caplog: pytest.LogCaptureFixt
     for _ in range(2):
         assert store.read("x", NEWEST) is None
         store.write("x", NEWEST, "of this one")
-        assert store.flush()
+        assert store.flush(DEADLINE_S)
     assert (path / "x.json").read_bytes() == before
     assert store.state.lost == {"x": 2}
     assert store.state.problems == {
@@ -66,7 +67,7 @@ def test_a_newer_version_is_left_alone(path: Path, caplog: pytest.LogCaptureFixt
     assert len(caplog.records) == 1
     # Another document is not affected.
     store.write("y", NEWEST, 1)
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.read("y", NEWEST) == Document(NEWEST, 1)
 
 
@@ -92,7 +93,7 @@ def test_a_damaged_document_is_set_aside(path: Path, data: bytes) -> None:
     assert "it is damaged" in store.state.problems["x"]
     assert (path / "x.json.damaged").read_bytes() == data
     store.write("x", 1, "again")
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.read("x", NEWEST) == Document(1, "again")
     assert store.state == StoreState()
 
@@ -102,7 +103,7 @@ def test_a_document_that_is_too_large_is_not_written(path: Path) -> None:
     store.write("x", 1, "kept")
     store.write("x", 1, "y" * 100)
     store.write("x", 1, float("nan"))
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.read("x", NEWEST) == Document(1, "kept")
     assert store.state.lost == {"x": 2}
 
@@ -116,14 +117,14 @@ def test_links_are_not_followed(tmp_path: Path, path: Path) -> None:
         (path / name).symlink_to(victim)
     assert store.read("x", NEWEST) is None
     store.write("x", 1, "own")
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.read("x", NEWEST) == Document(1, "own")
     assert "foreign" in victim.read_text()
     (tmp_path / "link").symlink_to(path)
     linked = Store(tmp_path / "link")
     assert linked.read("x", NEWEST) is None
     linked.write("x", 1, "through the link")
-    assert linked.flush()
+    assert linked.flush(DEADLINE_S)
     assert linked.state.lost == {"x": 1}
     assert store.read("x", NEWEST) == Document(1, "own")
 
@@ -134,7 +135,7 @@ def test_a_directory_that_others_may_write_is_not_used(path: Path, mode: int) ->
     path.chmod(mode)
     assert store.read("x", NEWEST) is None
     store.write("x", 1, 2)
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.state.lost == {"x": 1}
     assert "not trusted" in store.state.problems["x"]
 
@@ -169,14 +170,14 @@ def test_a_full_disk_loses_the_write_and_keeps_the_document(
     store = written(small_disk, "before")
     for content in ("x" * 200_000, "y" * 200_000):
         store.write("x", 1, content)
-        assert store.flush()
+        assert store.flush(DEADLINE_S)
     assert store.state.lost == {"x": 2}
     assert store.state.problems == {"x": "it cannot be written: No space left on device"}
     assert len(caplog.records) == 1
     assert store.read("x", NEWEST) == Document(1, "before")
     assert [each.name for each in small_disk.iterdir()] == ["x.json"]
     store.write("x", 1, "after")
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.read("x", NEWEST) == Document(1, "after")
     assert store.state.problems == {}
 
@@ -186,7 +187,7 @@ def test_a_read_only_disk(small_disk: Path) -> None:
     store = written(small_disk, "before")
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     store.write("x", 1, "after")
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.read("x", NEWEST) == Document(1, "before")
     assert store.state.problems == {"x": "it cannot be written: Read-only file system"}
 
@@ -194,6 +195,6 @@ def test_a_read_only_disk(small_disk: Path) -> None:
 def test_a_missing_parent_is_not_made(tmp_path: Path) -> None:
     store = Store(tmp_path / "not mounted" / "data")
     store.write("x", 1, 1)
-    assert store.flush()
+    assert store.flush(DEADLINE_S)
     assert store.state.lost == {"x": 1}
     assert not (tmp_path / "not mounted").exists()
