@@ -12,8 +12,8 @@
 // own finds out what the CPU did meanwhile: throttles.h, stalls.h and blame.h.
 //
 // Needs -D: TYPED, NCPU, MAX_SLOTS, MAX_CGROUPS, MAX_LATENCY, BLAME (0 or 1), COUNTERS (0 to 5),
-// STAMPS (0 or 1), and those of ancestors.h, cgroups.h, stalls.h, throttles.h and below. OFF_RQ_STOLEN may be
-// missing.
+// STAMPS (0 or 1), WAKE (0 or 1), and those of ancestors.h, cgroups.h, stalls.h, throttles.h and
+// below. OFF_RQ_STOLEN may be missing.
 #include <linux/types.h>
 #include "histogram.h"
 #include "typed.h"
@@ -96,6 +96,7 @@ static __always_inline u64 weight_shift(struct cpu *cpu)
 #include "stalls.h"
 #include "throttles.h"
 #include "blame.h"
+#include "wake.h"
 
 BPF_PROG_ARRAY(slow_path, 1);
 
@@ -128,7 +129,10 @@ int long_wait(struct bpf_raw_tracepoint_args *ctx)
 
 	account->throttled_ns += throttled << weight_shift(cpu);
 	blame_wait(cpu, id, account, throttled);
-	count_wait(cpu, id, cpu->latency, cpu->since - cpu->queued - throttled);
+	u64 wait = cpu->since - cpu->queued - throttled;
+
+	count_wait(cpu, id, cpu->latency, wait);
+	tell_wait(cpu, wait);
 	return 0;
 }
 

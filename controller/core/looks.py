@@ -12,6 +12,9 @@ only if all of this holds:
   configuration, a request for a page.
 - The last tick is less than a second old, or two seconds while all services are asleep.
 
+Before a look is due, the kernel may cause one, when a service has waited for more than its sweet
+point allows. It asks the same question.
+
 The indicators of other sources than the waits need no look. Their files and counters are read once
 a second, or their windows are a second or longer.
 """
@@ -29,12 +32,14 @@ from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
     "LONGEST_NS",
+    "TOLD",
     "LimitTable",
     "Quiet",
     "RatioLimit",
     "Seen",
     "TickReason",
     "WaitLimit",
+    "due_after_wake",
     "reason_in_plan",
     "reason_to_tick",
 )
@@ -47,6 +52,9 @@ LONGEST_NS = 2 * NS_PER_SEC
 # Part of what a sweet point allows that may be seen before a tick judges it: a window may hold
 # twice as much as its last part shows.
 _SAFETY = 0.5
+# What a sweet point allows, in limits of a look. The kernel tells only then: a tick that comes
+# sooner finds nothing to decide, and a squeeze needs three ticks that do (loop/service_loops.py).
+TOLD = 1.0 / _SAFETY
 # Part of the time by which waits may be longer than a sweet point in all. A service that gets no
 # CPU has so few waits that their share says nothing, compared with the waits of before.
 _STARVED = 0.05
@@ -66,11 +74,12 @@ class TickReason(StrEnum):
     the start or after an abandoned tick. ``interval``: the last tick is the longest time ago.
     ``late``: the agent did not get a CPU in time. ``active``: a service suffers, or best-effort
     work is limited, or a knob changed. ``near``: a service was near its sweet point or without
-    data. ``waits``: a service waits more. ``workloads``: workloads may have come or gone.
-    ``knobs``: knobs are to be read for the first time, or links or cookies to be followed.
-    ``figure``: a service reported a figure. ``pause``: a pause began or ended. ``reload``: the
-    configuration was read. ``request``: a page was asked for. ``arrival``: a container is about to
-    run. ``memory``: not much memory is available. ``recording``: all is recorded.
+    data. ``waits``: a service waits more. ``woken``: the same, told by the kernel before a tick was
+    due. ``workloads``: workloads may have come or gone. ``knobs``: knobs are to be read for the
+    first time, or links or cookies to be followed. ``figure``: a service reported a figure.
+    ``pause``: a pause began or ended. ``reload``: the configuration was read. ``request``: a page
+    was asked for. ``arrival``: a container is about to run. ``memory``: not much memory is
+    available. ``recording``: all is recorded.
     """
 
     OFF = "off"
@@ -80,6 +89,7 @@ class TickReason(StrEnum):
     ACTIVE = "active"
     NEAR = "near"
     WAITS = "waits"
+    WOKEN = "woken"
     WORKLOADS = "workloads"
     KNOBS = "knobs"
     FIGURE = "figure"
@@ -160,6 +170,18 @@ def reason_to_tick(
     if seen.since_look_ns > 2 * seen.period_ns:
         return TickReason.LATE
     return TickReason.INTERVAL if seen.since_tick_ns >= quiet.longest_ns else None
+
+
+def due_after_wake(now_ns: int, due_ns: int, tick_ns: int, *, found: bool) -> int:
+    """Return when a tick is due after one that the kernel caused at *now_ns*, before *due_ns*.
+
+    Half of *tick_ns*, the configured time, later if that tick *found* a service near its sweet
+    point or worse. No sooner, because a service is judged by the waits of each tick, and a tick
+    without waits says that it does not suffer. Otherwise *due_ns* stays, but at most *tick_ns*
+    later: best-effort work that woke up just now may not be seen yet.
+    """
+    soonest_ns = now_ns + tick_ns // 2
+    return soonest_ns if found else min(max(due_ns, soonest_ns), now_ns + tick_ns)
 
 
 def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:

@@ -38,6 +38,7 @@ from controller.probes.sched_program import (
     without_sched_info,
 )
 from controller.probes.sched_runs import unfinished_runs
+from controller.probes.sched_wake import WaitAlarm, no_ring_buffer
 from controller.probes.slots import (
     SLOT_IDLE,
     SLOT_SYSTEM,
@@ -105,6 +106,7 @@ class SchedProbe:
     :param counters: perf events by field of ``WorkloadSample``.
     :param typed: try typed arguments first: plain loads are cheaper than bpf_probe_read_kernel.
         Both variants count the same.
+    :param wake: have an ``alarm`` if the kernel can tell of long waits.
     :param btf: BTF of the running kernel; read if not given.
     :raises LoadError: the program cannot be loaded.
     :raises BtfError: the kernel's BTF lacks a struct or member that the program reads.
@@ -120,10 +122,13 @@ class SchedProbe:
         counters: Mapping[str, EventSource] | None = None,
         typed: bool = True,
         btf: Btf | None = None,
+        wake: bool = True,
     ) -> None:
         btf = btf or Btf()
         # Why waits are timed with wakeup stamps; empty: the kernel times them itself.
         self.fallback = without_sched_info(btf)
+        # Why the kernel cannot tell of long waits; empty: it can.
+        self.no_alarm = no_ring_buffer() if wake else "not requested"
         spec = sched_spec(
             btf,
             cpus=cpus,
@@ -131,6 +136,7 @@ class SchedProbe:
             max_latency=max_latency,
             blame=blame,
             counters=counters,
+            wake=not self.no_alarm,
         )
         self._loaded: Loaded = load(replace(spec, typed=typed and spec.typed))
         fds = self._loaded.map_fds
@@ -146,6 +152,7 @@ class SchedProbe:
         self._generation = MappedArray(fds["generation"], GENERATION, 1)
         self._changes = MappedArray(fds["cgroup_changes"], np.dtype("u8"), 1)
         self._slot_of_cgroup = HashMap(fds["slot_of_cgroup"])
+        self.alarm = None if self.no_alarm else WaitAlarm(fds, max_latency)
         self._slots = Slots(max_slots, max_latency)
         self._unknown: set[CgroupId] = set()
         # CPU time of cgroups outside all workloads that have no slot any more.
@@ -321,6 +328,8 @@ class SchedProbe:
         if self._counters is not None and not self._shed:
             self._active |= self._counters.refresh(view.slot_count, now_ns)
         self._look.rebase(now_ns)
+        if self.alarm is not None:
+            self.alarm.disarm()
         rearranged, self._view = view is not self._view, view
         sensitive, others = view.rows_of(self._active[: view.slot_count].nonzero()[0])
         self._active[:] = False
@@ -347,6 +356,14 @@ class SchedProbe:
     def waits_more(self, quiet: Quiet) -> bool:
         """Return whether services have exceeded a limit of *quiet* since the last ``poll``."""
         return self._look.exceeds(self._slots.view, quiet)
+
+    def arm(self, quiet: Quiet) -> None:
+        """Have the kernel tell, once, when a service exceeds what *quiet* stands for.
+
+        It is not told while a tick is on its way, and what it has told is taken.
+        """
+        if self.alarm is not None and not self.alarm.is_armed:
+            self.alarm.arm(*self._look.left(self._slots.view, quiet))
 
     @property
     def cost(self) -> RunTime | None:
@@ -425,4 +442,5 @@ def trial() -> tuple[bool, str]:
         return False, str(error)
     probe.close()
     how = f"slower reads, {probe.untyped}" if probe.untyped else "plain loads of kernel memory"
-    return True, f"compiled, loaded and attached; {probe.fallback or how}"
+    wakes = f"; looks only, {probe.no_alarm}" if probe.no_alarm else ""
+    return True, f"compiled, loaded and attached; {probe.fallback or how}{wakes}"

@@ -6,15 +6,16 @@ Read from the kernel's arrays, with work that depends on the number of services 
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.indicators.histogram import BUCKETS, LOWER_NS, UPPER_NS
-from controller.core.looks import Quiet, RatioLimit, WaitLimit
+from controller.core.looks import TOLD, Quiet, RatioLimit, WaitLimit
 from controller.probes.slots import View
 
-__all__ = ("WaitLook",)
+__all__ = ("LimitRows", "WaitLook")
 
 # Words of ``struct account``.
 _ONCPU, _INFLICTED, _WAITS = 0, 2, 3
@@ -22,6 +23,14 @@ _UPPER_NS = np.array(UPPER_NS, np.float64)
 _MIDDLE_NS = (np.array(LOWER_NS, np.float64) + _UPPER_NS) / 2
 
 _Floats = NDArray[np.float64]
+
+
+class LimitRows(NamedTuple):
+    """The limits of what is measured: latency record, sweet point, ``WaitLimit.by_time``."""
+
+    records: NDArray[np.intp]
+    sweet_ns: _Floats
+    by_time: NDArray[np.bool_]
 
 
 class WaitLook:
@@ -62,12 +71,24 @@ class WaitLook:
 
     def exceeds(self, view: View, quiet: Quiet) -> bool:
         """Return whether a workload of *view* has exceeded a limit of *quiet*."""
+        self._compare(view, quiet)
+        return self._waits_long(view.record_count) or self._waits_much()
+
+    def left(self, view: View, quiet: Quiet) -> tuple[LimitRows, _Floats]:
+        """Return the limits of *quiet*, and what may come after the last look until it is told.
+
+        Each limit of a look counts ``TOLD`` times. The rows are the same object until they change.
+        """
+        self._compare(view, quiet)
+        allowed = np.maximum(self._allowed, self._per_wait * self._number)
+        return self._rows, TOLD * allowed - self._score
+
+    def _compare(self, view: View, quiet: Quiet) -> None:
         if (view, quiet) != self._compared:
             if (view, quiet.waits, quiet.ratios) != self._arranged:
                 self._arrange(view, quiet.waits, quiet.ratios)
             self._begin()
             self._compared = view, quiet
-        return self._waits_long(view.record_count) or self._waits_much()
 
     def _arrange(
         self, view: View, limits: Sequence[WaitLimit], bounds: Sequence[RatioLimit]
@@ -76,10 +97,13 @@ class WaitLook:
         self._arranged = view, limits, bounds
         members = {member.cgroup: member for member in view.sensitive}
         rows = [(members[each.cgroup], each) for each in limits if each.cgroup in members]
-        self._records = np.array([member.record for member, _ in rows], np.intp)
         self._slots = np.array([member.slot for member, _ in rows], np.intp)
-        sweet_ns = np.array([each.sweet_ns for _, each in rows])
-        by_time = np.array([each.by_time for _, each in rows], np.bool_)
+        self._rows = LimitRows(
+            np.array([member.record for member, _ in rows], np.intp),
+            np.array([each.sweet_ns for _, each in rows], np.float64),
+            np.array([each.by_time for _, each in rows], np.bool_),
+        )
+        _, sweet_ns, by_time = self._rows
         beyond = np.subtract.outer(-sweet_ns, -_MIDDLE_NS)
         longer = np.less.outer(sweet_ns, _UPPER_NS)
         self._weights = np.where(by_time[:, None], np.maximum(beyond, 0.0), longer)
@@ -98,18 +122,20 @@ class WaitLook:
         # A window at the rate of the last tick holds more waits than the time since then.
         usual = self._per_ns[self._slots] * self._share_of_window
         self._allowed = np.where(self._of_time > 0, self._of_time, usual)
-        self._before = self._waits[self._records]
+        self._before = self._waits[self._rows.records]
+        self._score = self._number = np.zeros(len(self._slots))
         self._inflicted_ns = self._totals[self._bounded, _INFLICTED] + self._ratios * self._idle_ns
 
     def _waits_long(self, records: int) -> bool:
         now = self._latencies[:records, :, :BUCKETS].sum(axis=1, dtype=np.uint32)
         # The kernel's 32-bit buckets wrap around; so does the unsigned difference.
-        grown = now[self._records] - self._before
-        score: _Floats = np.einsum("ij,ij->i", grown, self._weights)
+        grown = now[self._rows.records] - self._before
+        self._score = score = np.einsum("ij,ij->i", grown, self._weights)
         high = score > self._allowed
         if not high.any():
             return False
-        return bool((high & (score > self._per_wait * grown.sum(axis=1))).any())
+        self._number = grown.sum(axis=1, dtype=np.float64)
+        return bool((high & (score > self._per_wait * self._number)).any())
 
     def _waits_much(self) -> bool:
         """Return whether a workload waits for too large a part of the time that it wants."""

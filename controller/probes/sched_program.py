@@ -74,9 +74,11 @@ def sched_spec(
     max_latency: int,
     blame: bool,
     counters: Mapping[str, EventSource] | None = None,
+    wake: bool = True,
 ) -> ProgramSpec:
     """Return what to load on a machine with *cpus* possible CPUs.
 
+    :param wake: tell user space of long waits, which takes a ring buffer (Linux 5.8).
     :raises BtfError: the kernel lacks a struct member that the probe reads; the message names it.
     """
     stamps = bool(without_sched_info(btf))
@@ -88,6 +90,7 @@ def sched_spec(
         "BLAME": int(blame),
         "COUNTERS": len(counters or {}),
         "STAMPS": int(stamps),
+        "WAKE": int(wake),
         "OFF_TASK_GROUP": btf.offset("task_struct", "sched_task_group"),
         "OFF_TASK_SUM_EXEC": btf.offset("task_struct", "se.sum_exec_runtime"),
         "OFF_TASK_PREV_SUM_EXEC": btf.offset("task_struct", "se.prev_sum_exec_runtime"),
@@ -127,6 +130,7 @@ def sched_spec(
             "cgroup_changes",
             "slow_path",
             "stalls",
+            *(("limits", "alarm", "wakes") if wake else ()),
             *counter_maps(counters or {}),
         ),
         tracepoint="sched_switch",

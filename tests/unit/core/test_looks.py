@@ -16,6 +16,7 @@ from controller.core.looks import (
     Seen,
     TickReason,
     WaitLimit,
+    due_after_wake,
     reason_in_plan,
     reason_to_tick,
 )
@@ -80,6 +81,20 @@ def test_a_tick_is_left_out_only_if_all_conditions_hold() -> None:
     ]
     assert found[0] is None
     assert None not in found[1:]
+
+
+@pytest.mark.parametrize(
+    ("due_in_ticks", "wanted_in_ticks"),
+    [(0.9, 0.9), (0.5, 0.5), (0.1, 0.5), (0.0, 0.5), (-0.2, 0.5), (2.7, 1.0)],
+)
+def test_the_tick_after_one_that_the_kernel_caused_comes_half_a_tick_to_a_tick_later(
+    due_in_ticks: float, wanted_in_ticks: float
+) -> None:
+    due_ns = SECOND_NS + round(due_in_ticks * TICK_NS)
+    later_ns = due_after_wake(SECOND_NS, due_ns, TICK_NS, found=False)
+    assert later_ns == SECOND_NS + round(wanted_in_ticks * TICK_NS)
+    later_ns = due_after_wake(SECOND_NS, due_ns, TICK_NS, found=True)
+    assert later_ns == SECOND_NS + TICK_NS // 2
 
 
 @pytest.mark.parametrize(

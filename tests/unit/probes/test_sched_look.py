@@ -20,6 +20,12 @@ FAST, SLOW = index_of(100_000), index_of(5_000_000)
 ONCPU, INFLICTED, WAITS = 0, 2, 3
 
 
+def quiet(share: float = 0.005, ratio: float = 0.5, *, by_time: bool = False) -> Quiet:
+    limits = [WaitLimit(each, SWEET_NS, share, SECOND_NS, by_time) for each in (API, WEB)]
+    bounds = [RatioLimit(each, ratio, 5e6) for each in (API, WEB)]
+    return Quiet(None, SECOND_NS, tuple(limits), tuple(bounds))
+
+
 class Counted:
     """Two services on two CPUs; the second one has no waits."""
 
@@ -49,9 +55,15 @@ class Counted:
         self.look.rebase(self.now_ns)
 
     def exceeds(self, share: float = 0.005, ratio: float = 0.5, *, by_time: bool = False) -> bool:
-        limits = [WaitLimit(each, SWEET_NS, share, SECOND_NS, by_time) for each in (API, WEB)]
-        bounds = [RatioLimit(each, ratio, 5e6) for each in (API, WEB)]
-        return self.look.exceeds(self.view, Quiet(None, SECOND_NS, tuple(limits), tuple(bounds)))
+        return self.look.exceeds(self.view, quiet(share, ratio, by_time=by_time))
+
+    def left(self, *, by_time: bool = False) -> float:
+        """Return what the last limit leaves, the one of WEB."""
+        rows, left = self.look.left(self.view, quiet(by_time=by_time))
+        assert rows.records.tolist() == [0, 2]
+        assert rows.sweet_ns.tolist() == [SWEET_NS] * 2
+        assert rows.by_time.tolist() == [by_time] * 2
+        return float(left[1])
 
 
 def test_nothing_has_exceeded_a_limit_right_after_a_tick() -> None:
@@ -139,6 +151,45 @@ def test_limits_of_what_is_not_measured_are_left_out() -> None:
     counted.view = View(())
     counted.count(SLOW, 100)
     assert not counted.exceeds()
+
+
+def test_twice_the_limit_of_a_look_is_left_after_a_tick() -> None:
+    counted = Counted()
+    assert counted.left() == 0
+    counted.count(FAST, 2000)
+    counted.tick()
+    assert counted.left() == 20
+    assert counted.left(by_time=True) == 10e6
+
+
+def test_what_a_look_saw_is_not_left() -> None:
+    counted = Counted()
+    counted.count(FAST, 2000)
+    counted.tick()
+    counted.count(SLOW, 10)
+    assert not counted.exceeds()
+    assert counted.left() == 10
+
+
+def test_more_is_left_for_more_waits() -> None:
+    counted = Counted()
+    counted.count(FAST, 2000)
+    counted.tick()
+    counted.count(FAST, 4000)
+    counted.count(SLOW, 15)
+    assert not counted.exceeds()
+    assert counted.left() == pytest.approx(2 * 0.005 * 4015 - 15)
+
+
+def test_rows_stay_the_same_while_the_limits_do() -> None:
+    counted = Counted()
+    same = quiet()
+    before, _ = counted.look.left(counted.view, same)
+    counted.tick()
+    after, _ = counted.look.left(counted.view, same)
+    assert after is before
+    other, _ = counted.look.left(counted.view, quiet(by_time=True))
+    assert other is not before
 
 
 waits = st.dictionaries(st.integers(0, BUCKETS - 1), st.integers(1, 500), max_size=6)
