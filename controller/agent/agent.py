@@ -3,7 +3,8 @@
 """The control thread of the agent: it measures, plans and acts once per tick.
 
 At each due moment (period: ``tick`` in the configuration) ``Looks.reason`` finds out whether a tick
-is needed; if none is, it is left out. A tick, see ``Agent._tick``:
+is needed; if none is, it is left out. Once between two of them, the kernel may wake the thread for
+a tick because a service waits. A tick, see ``Agent._tick``:
 
 0. ``StateKeeper.poll``, once a second, stores records again that another program removed.
 1. ``ConfigFollower.poll`` rescans the workloads when a scan is due. A change goes to the planner
@@ -62,12 +63,13 @@ from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.in_force import InForce
 from controller.core.learning.state import LearnedIndicator
-from controller.core.looks import LONGEST_NS, TickReason
+from controller.core.looks import LONGEST_NS, TickReason, due_after_wake
 from controller.core.model import Mode, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC
 from controller.host.malloc import return_freed_memory
 from controller.host.own_cgroup import OwnWeight
+from controller.host.signal_wait import READABLE, SignalWait
 from controller.host.state_dir import Lock
 from controller.host.store import Store
 from controller.kube.state import ClusterState
@@ -116,6 +118,7 @@ class Agent:
 
     def __init__(self, options: Options, heartbeat: Heartbeat) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._signals = SignalWait(_SIGNALS)
         self._once = options.once
         state_dir = options.lock.directory
         self._source = source = ConfigSource(options.config, options.mode, state_dir)
@@ -159,7 +162,7 @@ class Agent:
             http_cpu_s=lambda: 0.0 if self._http is None else self._http.cpu_s,
         )
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
-        self._next_refresh_ns = 0
+        self._next_refresh_ns = self._due_ns = 0
         self._start_log = StartLog()
         self._sources = Sources(self._node.warn_of_source)
         self._problems = SourceProblems(self._node.sampler)
@@ -198,7 +201,7 @@ class Agent:
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        due_ns = time.monotonic_ns()
+        self._due_ns = time.monotonic_ns()
         while True:
             self._look()
             if self._failed_in_row >= _FAILED_TICKS:
@@ -207,47 +210,56 @@ class Agent:
             # The first tick only reads the counters; indicators are differences of two readings.
             if self._once and self._ticks >= 2:
                 return 0
-            due_ns += self._planner.period_ns
-            overrun = time.monotonic_ns() > due_ns
-            if self._wait_until(due_ns):
+            self._due_ns += self._planner.period_ns
+            overrun = time.monotonic_ns() > self._due_ns
+            if self._wait():
                 return 0
             now_ns = time.monotonic_ns()
-            late_ns = now_ns - due_ns
+            late_ns = now_ns - self._due_ns
             self._published.lateness_ns.append(late_ns)
             self._weight.update(now_ns, late_ns)
             late = overrun or late_ns > self._config.settings.tick_ns
             self._problems.clock.update(late=late)
             if overrun:
                 self._overruns += 1
-                due_ns += late_ns
+                self._due_ns += late_ns
 
-    def _wait_until(self, due_ns: int) -> bool:
-        """Sleep until *due_ns* and handle signals; return whether the agent has to stop."""
+    def _wait(self) -> bool:
+        """Sleep until the next due moment and handle signals; return whether to stop."""
         while True:
-            left_ns = max(0, due_ns - time.monotonic_ns())
-            taken = signal.sigtimedwait(_SIGNALS, left_ns / NS_PER_SEC)
-            # Python returns an empty result where SIGCONT broke the call off and its time was over.
-            if taken is None or taken.si_signo not in _SIGNALS:
+            taken = self._signals.until(self._due_ns, self._looks.alarm)
+            if taken is None:
                 return False
-            if taken.si_signo == ARRIVAL:
+            if taken == READABLE:
+                self._look(woken=True)
+            elif taken == ARRIVAL:
                 # A tick of its own, unless one began since: the others stay where they are.
                 if self._arrivals.waits:
                     self._look(TickReason.ARRIVAL)
-                continue
-            if taken.si_signo != signal.SIGHUP:
-                _log.info("%s: restoring every knob", signal.Signals(taken.si_signo).name)
+            elif taken == signal.SIGHUP:
+                self._reload()
+            else:
+                _log.info("%s: restoring every knob", signal.Signals(taken).name)
                 return True
-            self._reload()
 
-    def _look(self, reason: TickReason | None = None) -> None:
-        """Make a tick for *reason*, or if a look finds one."""
+    def _look(self, reason: TickReason | None = None, *, woken: bool = False) -> None:
+        """Make a tick for *reason*, or if a look finds one; *woken*: before one is due."""
+        due = reason is None and not woken
         try:
+            now_ns = time.monotonic_ns()
             if reason is None:
-                reason = self._looks.reason(time.monotonic_ns(), self._planner.period_ns)
-            self._published.count_look(reason)
+                reason = self._looks.reason(now_ns, self._planner.period_ns, woken=woken)
+            self._published.count_look(reason, woken=woken)
             if reason is not None:
                 self._published.between_ticks.clear()
                 self._tick()
+                if woken:
+                    self._due_ns = due_after_wake(
+                        *(now_ns, self._due_ns, self._config.settings.tick_ns),
+                        found=self._looks.expects_tick,
+                    )
+            if due:
+                self._looks.arm()
             self._failed_in_row = 0
         except Exception:  # after any error the knobs must not stay as the plan left them
             self._failed_ticks += 1
@@ -461,3 +473,4 @@ class Agent:
         if self._history is not None:
             self._history.close()
         self._store.close()
+        self._signals.close()

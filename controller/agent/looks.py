@@ -4,6 +4,9 @@
 
 ``core/looks.py`` has the rule. What it asks for is read here, without a file: one stat(2) for the
 pauses, flags and counters of other threads, and the arrays of the sched probe.
+
+Between two due moments the kernel may tell once that a service waits too much (``arm``). The same
+question is asked then.
 """
 
 from controller.agent.node import Node
@@ -11,6 +14,7 @@ from controller.agent.pauses import Pauses
 from controller.agent.reload import ConfigFollower
 from controller.core.looks import Quiet, Seen, TickReason, reason_to_tick
 from controller.core.model import Snapshot
+from controller.probes.sched_wake import WaitAlarm
 from controller.telemetry.report import PublishedState
 
 __all__ = ("Looks",)
@@ -43,15 +47,20 @@ class Looks:
         """Let the next look make a tick, for *reason*."""
         self._quiet = Quiet(reason)
 
-    def reason(self, now_ns: int, period_ns: int) -> TickReason | None:
+    def reason(self, now_ns: int, period_ns: int, *, woken: bool = False) -> TickReason | None:
         """Return why a tick is made now; ``None``: it is left out.
 
-        This look was due *period_ns* after the last one.
+        This look was due *period_ns* after the last one. If *woken*, it was not due: the kernel
+        told that a service waits too much.
         """
+        if woken and self._alarm is not None:
+            self._alarm.clear()
         if self._always is not None:
             return self._always
-        if not self._follower.config.looks or self._node.sampler.sched is None:
+        if not self._is_on:
             return TickReason.OFF
+        if woken and self._quiet.reason:  # the next due moment has a tick
+            return None
         seen = Seen(
             period_ns=period_ns,
             since_tick_ns=now_ns - self._tick_ns,
@@ -59,9 +68,35 @@ class Looks:
             event=None if self._quiet.reason else self._event(now_ns),
         )
         found = reason_to_tick(self._quiet, seen, self._node.sampler.waits_more)
+        if woken:
+            return TickReason.WOKEN if found is TickReason.WAITS else found
         if found is None:
             self._look_ns = now_ns
         return found
+
+    @property
+    def _is_on(self) -> bool:
+        return self._follower.config.looks and self._node.sampler.sched is not None
+
+    @property
+    def _alarm(self) -> WaitAlarm | None:
+        sched = self._node.sampler.sched
+        return None if sched is None else sched.alarm
+
+    @property
+    def alarm(self) -> int | None:
+        """The file that is readable when the kernel has told of waits; ``None``: it cannot."""
+        return None if self._alarm is None else self._alarm.fd
+
+    def arm(self) -> None:
+        """After a due moment: let the kernel cause one look before the next one.
+
+        So these looks are no more than those that are due, whatever runs on the host. While a
+        service suffers each due moment has a tick, and there is none between them.
+        """
+        sched = self._node.sampler.sched
+        if sched is not None and self._always is None and self._is_on and not self._quiet.reason:
+            sched.arm(self._quiet)
 
     def _event(self, now_ns: int) -> TickReason | None:
         if self._published.is_asked:
@@ -73,6 +108,11 @@ class Looks:
         if self._pauses.poll() != self._node.pause:
             return TickReason.PAUSE
         return TickReason.WORKLOADS if self._follower.has_news(now_ns) else None
+
+    @property
+    def expects_tick(self) -> bool:
+        """Whether the last tick found a reason for the next one."""
+        return self._quiet.reason is not None
 
     @property
     def left_out_ns(self) -> int:

@@ -78,6 +78,9 @@ class Sampler:
         if self.sched is not None and self.sched.fallback:
             self.fallbacks["sched"] = self.sched.fallback
             _log.warning("probe sched: %s", self.sched.fallback)
+        if self.sched is not None and self.sched.no_alarm:
+            self.fallbacks["alarm"] = self.sched.no_alarm
+            _log.warning("probe sched: no tick before it is due, %s", self.sched.no_alarm)
         self._net = self._load("net", lambda: NetProbe(layout, cpus=cpus))
         self._moves: MoveProbe | None = None
         self._netns = NetnsMeter(layout)

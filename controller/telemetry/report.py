@@ -41,6 +41,7 @@ from controller.reconcilers.resctrl.monitored import MonitorState
 
 __all__ = (
     "QUIET",
+    "UNFOUNDED",
     "AgentCost",
     "HistoryState",
     "PublishedState",
@@ -49,6 +50,8 @@ __all__ = (
 
 # What a look finds that leaves a tick out.
 QUIET = "quiet"
+# What a look finds that the kernel has caused, if it leaves a tick out.
+UNFOUNDED = "unfounded"
 _TICKS = 600
 _MAX_TEXTS = 100
 _VERDICTS = 50
@@ -177,7 +180,8 @@ class PublishedState:
     share one interpreter. ``between_ticks`` is set while no tick runs. ``verdicts`` are the last
     50, with the times of their plans. ``durations_ns`` and ``lateness_ns`` are those of the last
     600 ticks; a tick is late by the time from when it was due to its start.
-    ``looks`` counts the due moments of ticks by why a tick was made, ``QUIET`` where none was.
+    ``looks`` counts the due moments of ticks by why a tick was made, ``QUIET`` where none was, and
+    what was found between them.
     ``is_asked`` is set by the HTTP server when it makes a page of the report.
     ``http_listen_failures`` is written by the HTTP server: how often it could not listen on its
     address.
@@ -229,14 +233,16 @@ class PublishedState:
             key = outcome.action.knob, _result(outcome)
             self.writes[key] = self.writes.get(key, 0) + 1
 
-    def count_look(self, reason: TickReason | None) -> None:
+    def count_look(self, reason: TickReason | None, *, woken: bool = False) -> None:
         """Count a due moment, at which a tick is made for *reason*, or none.
 
-        If none is, the states of the channels last on, and count as those of a tick.
+        If none is, the states of the channels last on, and count as those of a tick. *woken*: it
+        was not due, but the kernel caused a look.
         """
-        result = QUIET if reason is None else str(reason)
+        nothing = UNFOUNDED if woken else QUIET
+        result = nothing if reason is None else str(reason)
         self.looks[result] = self.looks.get(result, 0) + 1
-        if reason is None and self.report is not None:
+        if result == QUIET and self.report is not None:
             self._count_states(self.report.plan)
 
     def _count_states(self, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from controller.probes.sched import SchedProbe
 from tests.kernel.agent import Site
 from tests.kernel.groups import Groups
 from tests.kernel.knobs import make_child, set_weight
+from tests.kernel.looking import Looking
 
 
 @pytest.fixture
@@ -25,6 +26,16 @@ def pod(cgroup_root: Path) -> Path:
 @pytest.fixture
 def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
     return Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+@pytest.fixture
+def looking(site: Site) -> Iterator[Looking]:
+    looking = Looking(site)
+    try:
+        yield looking
+    finally:
+        looking.node.restore()
+        looking.node.close()
 
 
 @pytest.fixture

@@ -2,25 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent leaves out ticks while nothing happens, and makes one as soon as a service suffers."""
 
-from collections.abc import Iterator
 import os
 import socket
 import time
 
 import pytest
 
-from controller.agent.config_source import ConfigSource
-from controller.agent.looks import Looks
-from controller.agent.node import Node
-from controller.agent.pauses import Pauses
-from controller.agent.reload import ConfigFollower
-from controller.core.looks import Quiet, TickReason
-from controller.core.model import Snapshot
-from controller.core.units import NS_PER_SEC
+from controller.core.looks import TickReason
 from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses
-from controller.telemetry.report import PublishedState
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
+from tests.kernel.looking import Looking
 from tests.kernel.overload import CPU, outweigh
 from tests.support.waiting import eventually
 
@@ -64,48 +56,6 @@ def test_each_due_moment_makes_a_tick_without_looks(site: Site) -> None:
         agent.watch(10)
         assert set(looks(agent)) == {"off"}
         assert agent.stop() == 0
-
-
-class Looking:
-    """The looks of a node without ticks; ``period_ns`` is so long that none is late."""
-
-    def __init__(self, site: Site) -> None:
-        place = site.home / "push.sock"
-        pushes = "services: {web: {push: {users: [root]}}}"
-        site.write(f"service_level: {{socket: {place}, {pushes}}}\n")
-        self.source = ConfigSource(site.config, None)
-        loaded = self.source.load()
-        self.node = Node(loaded)
-        self.follower = ConfigFollower(self.source, loaded, self.node)
-        self.pauses = Pauses(loaded.state_dir)
-        self.published = PublishedState()
-        self.looks = Looks(self.node, self.follower, self.pauses, self.published, None)
-
-    def tick(self) -> Snapshot:
-        now_ns = time.monotonic_ns()
-        self.follower.poll(now_ns)
-        self.looks.begin_tick()
-        snapshot = self.node.poll(self.pauses.poll(), self.looks.left_out_ns)
-        self.looks.end_tick(snapshot, Quiet(None, 3600 * NS_PER_SEC))
-        return snapshot
-
-    def reason(self) -> TickReason | None:
-        return self.looks.reason(time.monotonic_ns(), 3600 * NS_PER_SEC)
-
-    def is_quiet(self) -> bool:
-        """Whether a look finds nothing after a tick; other tests make cgroups, too."""
-        self.tick()
-        return self.reason() is None
-
-
-@pytest.fixture
-def looking(site: Site) -> Iterator[Looking]:
-    looking = Looking(site)
-    try:
-        yield looking
-    finally:
-        looking.node.restore()
-        looking.node.close()
 
 
 @pytest.mark.thorough

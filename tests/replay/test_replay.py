@@ -16,11 +16,16 @@ from controller.core.settings import Settings
 from controller.demo.simulated_node import SimulatedNode
 from tests.support.loops.closed_loop import TICK_NS, make_settings, with_sweet_point
 
+# How much earlier than it is due a tick comes that the kernel causes, in ticks.
+UNEVEN = 0.87
 Input = tuple[Snapshot, tuple[Outcome, ...], Settings | None, tuple[Workload, ...] | None]
 
 
 def record() -> tuple[tuple[Workload, ...], list[Input], list[Plan]]:
-    """Record a minute with a reload, a removed workload, a foreign value, a gap, and pauses."""
+    """Record a minute with a reload, a removed workload, a foreign value, a gap, and pauses.
+
+    Ticks are left out before some that the kernel causes; the next one comes half a tick later.
+    """
     node = SimulatedNode(11, wants=(0.8, 0.6, 0.4), services=2, request_rate=700.0)
     start = node.workloads
     settings = make_settings()
@@ -28,6 +33,7 @@ def record() -> tuple[tuple[Workload, ...], list[Input], list[Plan]]:
     inputs: list[Input] = []
     plans: list[Plan] = []
     outcomes: tuple[Outcome, ...] = ()
+    left_out_ns = 0
     for tick in range(300):
         new_settings = new_workloads = None
         if tick == 100:
@@ -45,7 +51,16 @@ def record() -> tuple[tuple[Workload, ...], list[Input], list[Plan]]:
         pause = Pause(everything=True) if 250 <= tick < 260 else None
         if 270 <= tick < 280:
             pause = Pause(services=("web-0",), workloads=("batch-0",))
-        snapshot = replace(node.snapshot(tick * TICK_NS), pause=pause)
+        if tick % 50 in (4, 5, 6):
+            left_out_ns += TICK_NS
+            continue
+        time_ns = tick * TICK_NS
+        if tick % 50 == 7:
+            time_ns -= round(UNEVEN * TICK_NS)
+        if tick % 50 == 8:
+            time_ns -= round((UNEVEN - 0.5) * TICK_NS)
+        snapshot = replace(node.snapshot(time_ns), pause=pause, left_out_ns=left_out_ns)
+        left_out_ns = 0
         inputs.append((snapshot, outcomes, new_settings, new_workloads))
         plan = planner.step(snapshot, outcomes)
         plans.append(plan)

@@ -37,7 +37,8 @@ __all__ = ("ServiceLoops",)
 _CHARGE_S = 60.0
 
 # A high wait that shows in each of so many ticks is no stall of the host, which takes milliseconds
-# and falls into one tick or two.
+# and falls into one tick or two. After a tick that the kernel caused, the next one may come after
+# half the usual time, so a stall that is longer than that may fall into three.
 _LASTING_TICKS = 3
 
 # A squeeze counts as in vain when so much of a deviation, far more than the loop leaves around the

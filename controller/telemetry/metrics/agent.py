@@ -10,7 +10,7 @@ from controller.core.looks import TickReason
 from controller.core.model import EvictionResult, Knob, QosClass
 from controller.core.units import NS_PER_SEC
 from controller.host.sources import Source
-from controller.telemetry.report import QUIET, AgentCost, PublishedState, TickReport
+from controller.telemetry.report import QUIET, UNFOUNDED, AgentCost, PublishedState, TickReport
 
 __all__ = (
     "agent_cost",
@@ -82,11 +82,12 @@ def counter_families(published: PublishedState) -> Iterator[Metric]:
     yield decisions
     looks = CounterMetricFamily(
         "sweetpoint_looks",
-        "Due moments of ticks by why a tick was made; quiet: none was needed.",
+        "Looks by why a tick was made; quiet: due, none needed; woken, unfounded: caused by the "
+        "kernel, with a tick or without.",
         labels=["result"],
     )
     counted = published.looks.copy()
-    for found in (QUIET, *TickReason):
+    for found in (QUIET, UNFOUNDED, *TickReason):
         looks.add_metric([found], counted.get(found, 0))
     yield looks
     writes = CounterMetricFamily(

@@ -8,7 +8,7 @@ from controller.core.decision import Plan
 from controller.core.looks import TickReason
 from controller.nri.doorbell import DoorbellState
 from controller.telemetry.metrics.agent import agent_families, counter_families
-from controller.telemetry.report import QUIET, PublishedState
+from controller.telemetry.report import QUIET, UNFOUNDED, PublishedState
 from tests.support.reports import DEMAND, report
 
 
@@ -57,7 +57,8 @@ def test_every_result_of_a_look_has_a_series_from_the_start() -> None:
         published.count_look(reason)
     (family,) = (each for each in counter_families(published) if each.name == "sweetpoint_looks")
     counts = {each.labels["result"]: each.value for each in family.samples}
-    assert counts == dict.fromkeys((QUIET, *TickReason), 0.0) | {QUIET: 2.0, "start": 1.0}
+    results = (QUIET, UNFOUNDED, *TickReason)
+    assert counts == dict.fromkeys(results, 0.0) | {QUIET: 2.0, "start": 1.0}
 
 
 def test_a_look_without_a_tick_counts_the_states_that_last_on() -> None:
@@ -68,3 +69,11 @@ def test_a_look_without_a_tick_counts_the_states_that_last_on() -> None:
     published.count_look(TickReason.WAITS)  # its tick counts them
     assert published.decisions == {(DEMAND.channel, DEMAND.state): 2}
     assert dict(published.status())["tick"]["looks"] == {QUIET: 1, "waits": 1}
+
+
+def test_looks_that_the_kernel_caused_are_counted_apart() -> None:
+    published = PublishedState(report=report(0, plan=Plan(time_ns=0, demands=(DEMAND,))))
+    published.count_look(None, woken=True)
+    published.count_look(TickReason.WOKEN, woken=True)
+    assert published.looks == {UNFOUNDED: 1, "woken": 1}
+    assert published.decisions == {}  # no time has passed
