@@ -8,8 +8,8 @@ import pytest
 
 from controller.core.decision import Plan
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.support.loops.closed_loop import ClosedLoop, make_settings
-from tests.support.loops.looking_loop import LookingLoop
+from tests.support.loops.closed_loop import SECOND_NS, ClosedLoop, make_settings, make_spec
+from tests.support.loops.looking_loop import LookingLoop, WokenLoop
 
 # Times in which the jobs sleep, work and sleep, in seconds.
 SLEEP_S, WORK_S = 20, 60
@@ -59,3 +59,26 @@ def test_a_service_without_neighbours_is_never_squeezed_for(quiet_p99_ns: float)
     assert not any(demand.applied for plan in loop.run(60) for demand in plan.demands)
     share = loop.found[None] / loop.found.total()
     assert (share > 0.7) is (quiet_p99_ns < 1.2e6)
+
+
+def onset_to_write_ms(p99_ns: float, phase_ms: int, *, wakes: bool) -> float:
+    """Let the jobs begin to work at a time, while a tick is due every 540 ms."""
+    node = SimulatedNode(1, Plant(p99_ns=p99_ns), request_rate=1000.0)
+    wants, node.wants = node.wants, [0.0 for _ in node.wants]
+    settings = make_settings(make_spec(filter_ns=4 * SECOND_NS))
+    loop = WokenLoop(node, settings, wakes=wakes)
+    onset_ns = 4 * SECOND_NS + phase_ms * 1_000_000
+    assert loop.run(onset_ns) is None
+    node.wants = wants
+    written_ns = loop.run(onset_ns + 3 * SECOND_NS)
+    assert written_ns is not None
+    return (written_ns - onset_ns) / 1e6
+
+
+@pytest.mark.parametrize("p99_ns", [1.5e6, 0.6e6])
+def test_the_first_squeeze_comes_sooner_when_the_kernel_tells(p99_ns: float) -> None:
+    phases_ms = range(0, 540, 90)
+    woken = [onset_to_write_ms(p99_ns, phase_ms, wakes=True) for phase_ms in phases_ms]
+    looking = [onset_to_write_ms(p99_ns, phase_ms, wakes=False) for phase_ms in phases_ms]
+    assert max(woken) <= min(looking) + 60
+    assert sum(woken) < 0.65 * sum(looking)

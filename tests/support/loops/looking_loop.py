@@ -1,22 +1,27 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A closed loop whose ticks are left out as the agent leaves them out: by looks at the arrays."""
+"""Closed loops whose ticks are left out as the agent leaves them out: by looks at the arrays."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from controller.core.decision import Plan
+from controller.core.decision import Outcome, Plan
 from controller.core.indicators.histogram import BUCKETS
-from controller.core.looks import Quiet, Seen, TickReason, reason_to_tick
+from controller.core.looks import Quiet, Seen, TickReason, due_after_wake, reason_to_tick
 from controller.core.model import QosClass, Snapshot, Workload
+from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.demo.simulated_node import SimulatedNode
 from controller.probes.sched_look import WaitLook
 from controller.probes.slots import Member, View
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop
 
-__all__ = ("Looker", "LookingLoop")
+__all__ = ("Looker", "LookingLoop", "WokenLoop")
+
+_STEP_NS = 10_000_000
 
 _WORDS = ("oncpu_ns", "wait_total_ns", "wait_inflicted_ns", "waits", "throttled_ns", "wait_host_ns")
 
@@ -42,6 +47,14 @@ class Arrays:
             self.accounts[member.slot, 0] = [getattr(sample, word) or 0 for word in _WORDS]
             self.latencies[member.record, 0] = sample.runq_histogram or ()
 
+    @property
+    def long_waits(self) -> NDArray[np.float64]:
+        """What the kernel compares, by limit: long waits, or by how much they are longer."""
+        rows, weights = self.look._rows, self.look._weights
+        waits = self.latencies.sum(axis=1)[rows.records]
+        result: NDArray[np.float64] = (waits * weights).sum(axis=1)
+        return result
+
     def end_tick(self, time_ns: int) -> None:
         """Take what was counted into the totals of a tick."""
         self.totals[:] = self.accounts.sum(axis=1)
@@ -56,14 +69,39 @@ class Looker:
         self._arrays = Arrays(workloads)
         self._quiet = Quiet()
         self._tick_ns = self._look_ns = 0
+        self._most: NDArray[np.float64] | None = None
         self.found: Counter[TickReason | None] = Counter()
+
+    @property
+    def expects_tick(self) -> bool:
+        return self._quiet.reason is not None
 
     @property
     def left_out_ns(self) -> int:
         return self._look_ns - self._tick_ns
 
+    def arm(self) -> None:
+        """Let the kernel tell once when a service has waited too much, unless one suffers."""
+        self._most = None
+        if self._quiet.reason is None:
+            _, left = self._arrays.look.left(self._arrays.view, self._quiet)
+            self._most = self._arrays.long_waits + left
+
+    def is_told(self, snapshot: Snapshot) -> bool:
+        """Return whether the kernel tells with the counts of *snapshot*."""
+        self._arrays.count(snapshot)
+        if self._most is None or not (self._arrays.long_waits > self._most).any():
+            return False
+        self._most = None
+        return True
+
     def look(
-        self, snapshot: Snapshot, period_ns: int, event: TickReason | None = None
+        self,
+        snapshot: Snapshot,
+        period_ns: int,
+        event: TickReason | None = None,
+        *,
+        woken: bool = False,
     ) -> TickReason | None:
         """Return why a tick is to be made of *snapshot*, if it is."""
         now_ns = snapshot.time_ns
@@ -72,7 +110,7 @@ class Looker:
         exceeds = self._arrays.look.exceeds
         reason = reason_to_tick(self._quiet, seen, lambda q: exceeds(self._arrays.view, q))
         self.found[reason] += 1
-        if reason is None:
+        if reason is None and not woken:
             self._look_ns = now_ns
         return reason
 
@@ -108,3 +146,47 @@ class LookingLoop(ClosedLoop[SimulatedNode]):
         quiet = self.planner.quiet(self._plan, self.planner.settle(self.outcomes))
         self._looker.end_tick(now_ns, quiet)
         return self._plan
+
+
+class WokenLoop:
+    """A closed loop that looks when a tick is due and, if *wakes*, when the kernel tells.
+
+    The node goes on in steps of 10 ms, so that onset and looks have different phases.
+    """
+
+    def __init__(self, node: SimulatedNode, settings: Settings, *, wakes: bool) -> None:
+        self.node = node
+        self.looker = Looker(node.workloads)
+        self._planner = Planner(settings, node.workloads)
+        self._wakes = wakes
+        self._outcomes: tuple[Outcome, ...] = ()
+        self._now_ns = self._due_ns = 0
+
+    def run(self, until_ns: int) -> int | None:
+        """Go on until *until_ns* or the first write; return the time of that."""
+        while self._now_ns < until_ns:
+            self._now_ns += _STEP_NS
+            snapshot = self.node.snapshot(self._now_ns)
+            due = self._now_ns >= self._due_ns
+            if not due and not (self._wakes and self.looker.is_told(snapshot)):
+                continue
+            reason = self.looker.look(snapshot, self._planner.period_ns, woken=not due)
+            if reason is not None:
+                self._tick(snapshot)
+            if due:
+                self.looker.arm()
+                self._due_ns = self._now_ns + self._planner.period_ns
+            elif reason is not None:
+                self._due_ns = due_after_wake(
+                    self._now_ns, self._due_ns, TICK_NS, found=self.looker.expects_tick
+                )
+            if self._outcomes:
+                return self._now_ns
+        return None
+
+    def _tick(self, snapshot: Snapshot) -> None:
+        snapshot = replace(snapshot, left_out_ns=self.looker.left_out_ns)
+        plan = self._planner.step(snapshot, self._outcomes)
+        self._outcomes = self.node.execute(plan.actions)
+        in_force = self._planner.settle(self._outcomes)
+        self.looker.end_tick(snapshot.time_ns, self._planner.quiet(plan, in_force))
