@@ -103,15 +103,22 @@ class AgentRun:
 
     :param without: a shell command that removes a feature of the host. It runs before the agent,
         in a mount namespace of its own.
+    :param module: the command line.
     """
 
-    def __init__(self, site: Configured, *arguments: str, without: str = "") -> None:
+    def __init__(
+        self,
+        site: Configured,
+        *arguments: str,
+        without: str = "",
+        module: str = "controller.cli.main",
+    ) -> None:
         self._site = site
         self.output = ""
         self.process = subprocess.Popen(
             [
                 *(("unshare", "-m", "sh", "-ec", without + '; exec "$@"', "-") if without else ()),
-                *(sys.executable, "-m", "controller.cli.main", "run"),
+                *(sys.executable, "-m", module, "run"),
                 *("--config", str(site.config), *arguments),
             ],
             stderr=subprocess.PIPE,
