@@ -113,7 +113,7 @@ def _value(spec: IndicatorSpec, value: float) -> str:
         return format_duration(value)
     if spec.name.startswith("psi_") or spec.name is IndicatorName.WAIT_RATIO:
         return f"{100 * value:.3g}%"
-    return f"{value:.4g}"
+    return f"{value:.4g}{'/s' if spec.name is IndicatorName.REFAULTS else ''}"
 
 
 def _load(spec: IndicatorSpec, number: int) -> str:

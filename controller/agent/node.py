@@ -198,6 +198,7 @@ class Node:
     def _reconfigure_memory(self, settings: Settings) -> None:
         guard = settings.memory
         if guard is None or not self.enforcing:
+        self.sampler.reconfigure(config.settings)
             self._memory.reconfigure(False)
         else:
             short = _SHORT_MARGINS * margin_bytes(guard, settings.host)

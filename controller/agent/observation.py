@@ -77,6 +77,7 @@ def observe(
             return _workloads(static.scan(layout, config.workloads).workloads, services)
 
         workloads = scan()
+        sampler.reconfigure(settings)
         sampler.set_workloads(workloads)
         planner = Planner(settings, workloads)
         with contextlib.suppress(KeyboardInterrupt):

@@ -17,9 +17,11 @@ from controller.core.model import (
     Workload,
     WorkloadSample,
 )
+from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout, possible_cpus
+from controller.host.memory import find_memory
 from controller.probes import join
 from controller.probes.bpf.btf import BtfError
 from controller.probes.bpf.libbpf import RunTime
@@ -27,6 +29,7 @@ from controller.probes.bpf.loader import LoadError, prepare
 from controller.probes.cgroup_moves import MoveProbe, Moves, moves_spec
 from controller.probes.cgroup_usage import UsageMeter
 from controller.probes.counters import choose_sources
+from controller.probes.memory_strain import StrainMeter
 from controller.probes.net import NetProbe, Traffic
 from controller.probes.netns import NetnsMeter
 from controller.probes.outside import OutsideFinder
@@ -85,7 +88,9 @@ class Sampler:
         self._moves: MoveProbe | None = None
         self._netns = NetnsMeter(layout)
         self._pressure = PressureMeter(layout.unified)
-        self._usage = UsageMeter(layout.unified)
+        memory = find_memory(layout.unified)
+        self._strain = StrainMeter(memory)
+        self._usage = UsageMeter(layout.unified, memory)
         self._steal = StealMeter()
         self._join = join.Join()
         self._workloads: tuple[Workload, ...] = ()
@@ -115,12 +120,17 @@ class Sampler:
         """A count that changes when cgroups are made or removed; ``None`` if it is unknown."""
         return None if self.sched is None else self.sched.cgroup_changes
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Measure what only the profiles of *settings* ask for."""
+        self._strain.reconfigure(settings)
+
     def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
         """Measure exactly *workloads* from now on."""
         before, self._workloads = self._workloads, workloads
         if self.sched is None:
             self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.set_workloads(workloads)
+        self._strain.set_workloads(workloads)
         self._usage.set_workloads(workloads)
         self.monitor.set_workloads(workloads)
         self._netns.set_workloads(workloads)
@@ -165,6 +175,7 @@ class Sampler:
                 self._share_slots(self.sched, reading)
                 self._set_net_workloads()
         self._pressure.poll(now_ns, moved)
+        self._strain.poll(self._pressure.read_ns, moved)
         self._usage.poll(now_ns, moved)
         return Snapshot(
             time_ns=now_ns,
@@ -174,6 +185,7 @@ class Sampler:
                 None if reading is None or reading.rearranged else reading.changed,
                 join.traffic(traffic, sent),
                 join.pressure(self._pressure.workloads, self._pressure.changed),
+                join.strain(self._strain.workloads, self._strain.changed),
                 join.usage(self._usage.workloads, self._usage.changed),
                 join.cache(self.monitor.poll(now_ns)),
             ),

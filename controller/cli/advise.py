@@ -24,7 +24,7 @@ EXAMPLE = "sweetpoint advise --since 24h"
 _UNMEASURED_NS = 10 * 10**9
 _OTHER = {
     "free": "within the dead zone or too short",
-    "self": "throttled by its own quota",
+    "self": "held back by its own limit",
     "steal": "the host took CPU time",
     "not-be": "not caused by best-effort",
     "hold": "no data",

@@ -44,7 +44,7 @@ _NAMED = 0.005
 _STATES = {
     "squeeze": "best-effort was limited for it",
     "free": "within the dead zone, or not long enough: nothing more was taken",
-    "self": "it was throttled by its own quota, so nothing more was taken for it",
+    "self": "it was held back by its own limit, so nothing more was taken for it",
     "steal": "the host took CPU time away, so nothing more was taken for it",
     "not-be": "best-effort was not the cause, so nothing more was taken for it",
     "hold": "no data: the last demand was held",

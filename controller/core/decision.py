@@ -78,10 +78,10 @@ class ChannelState(StrEnum):
     """Why a channel squeezes best-effort work or does not.
 
     ``free``: no service exceeds its sweet point. ``squeeze``: one does, with evidence against
-    best-effort work. ``self``: its own quota throttles the service. ``steal``: the hypervisor takes
-    the CPU. ``not-be``: there is no evidence against best-effort work. ``hold``: data is missing
-    for a few ticks. ``safe``: data is missing for longer, the safe state holds. ``paused``: the
-    service that suffers is paused.
+    best-effort work. ``self``: the service is at a limit of its own, of CPU or memory.
+    ``steal``: the hypervisor takes the CPU. ``not-be``: there is no evidence against best-effort
+    work. ``hold``: data is missing for a few ticks. ``safe``: data is missing for longer, the safe
+    state holds. ``paused``: the service that suffers is paused.
     """
 
     FREE = "free"

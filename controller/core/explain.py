@@ -59,7 +59,7 @@ _RESOURCES = {
 _INHIBITED = {
     ChannelState.SAFE: "no data, safe state",
     ChannelState.HOLD: "no data, the demand is held",
-    ChannelState.SELF: "the service was throttled by its own quota",
+    ChannelState.SELF: "the service was held back by its own limit",
     ChannelState.STEAL: "the host takes CPU time away",
     ChannelState.NOT_BE: "not caused by best-effort",
     ChannelState.PAUSED: "the service is paused",

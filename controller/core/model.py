@@ -193,7 +193,9 @@ class WorkloadSample(NamedTuple):
     of ``indicators.histogram``, for latency-sensitive workloads only. ``psi_*`` exist for
     latency-sensitive workloads only and count since the cgroup was created. ``memory_bytes`` is the
     memory charged to the cgroup now (memory.current), ``io_bytes`` counts reads from and writes to
-    disks.
+    disks. ``refaults`` counts pages that were read again after the kernel had dropped them, and
+    ``memory_limit_hits`` how often limits of the workload itself were reached; both only for
+    services whose profile has an indicator of memory.
     """
 
     cgroup: CgroupId
@@ -222,6 +224,8 @@ class WorkloadSample(NamedTuple):
     wait_host_ns: int | None = None
 
 
+    refaults: int | None = None
+    memory_limit_hits: int | None = None
 class Blame(NamedTuple):
     """Wait that ``culprit`` inflicted on ``victim``, in ns since the pair is listed.
 
@@ -382,13 +386,13 @@ class Snapshot:
     ``unknown_oncpu_ns``: the CPU time of tasks whose workload the probe could not find or has no
     room to count. ``blame`` lists only pairs with a wait. ``core_overlap_ratio`` is the share of
     the services' running time during which best-effort work ran on the other thread of the same
-    core. ``pressure_ns`` is the time at which the ``psi_*`` counters were read, which does not
-    happen in every tick; ``None``: at ``time_ns``. ``evictions`` are the answers since the last
-    snapshot. ``pause`` is in force in this tick; ``None``: nothing is paused. ``outside`` are
-    cgroups outside all workloads that are measured as culprits; their CPU time is a part of
-    ``system_oncpu_ns``. ``left_out_ns`` is how long ticks were left out since the last snapshot,
-    because looks found no reason for one. ``memory`` is the same object until it is read again;
-    ``None``: not measured.
+    core. ``pressure_ns`` is the time at which the ``psi_*`` counters and ``refaults`` were
+    read, which does not happen in every tick; ``None``: at ``time_ns``. ``evictions`` are the
+    answers since the last snapshot. ``pause`` is in force in this tick; ``None``: nothing is
+    paused. ``outside`` are cgroups outside all workloads that are measured as culprits; their CPU
+    time is a part of ``system_oncpu_ns``. ``left_out_ns`` is how long ticks were left out since the
+    last snapshot, because looks found no reason for one. ``memory`` is the same object until it is
+    read again; ``None``: not measured.
     """
 
     time_ns: int

@@ -99,3 +99,8 @@ class IndicatorName(Explained):
     )
     PSI_IO = "psi_io", "Share of the time in which a task of the service waits for a disk (PSI)."
     SERVICE = "service", "A figure that the service reports itself, such as a request latency."
+    REFAULTS = (
+        "refaults",
+        "Pages per second that the service reads again because the kernel dropped them to make "
+        "room.",
+    )

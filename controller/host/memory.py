@@ -8,7 +8,13 @@ from typing import Literal, NamedTuple
 
 from controller.host.facts import mounts
 
-__all__ = ("NO_LIMIT_V1_BYTES", "MemoryHierarchy", "find_memory", "high_watermark_bytes")
+__all__ = (
+    "NO_LIMIT_V1_BYTES",
+    "MemoryHierarchy",
+    "cgroup_text",
+    "find_memory",
+    "high_watermark_bytes",
+)
 
 _ZONEINFO = Path("/proc/zoneinfo")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -54,3 +60,20 @@ def high_watermark_bytes(zoneinfo: Path = _ZONEINFO, page_bytes: int = _PAGE) ->
     # Rows "high N" are of zones; those of per-CPU lists are "high: N".
     pages = (int(each[1]) for each in words if each[:1] == ["high"] and each[1:2])
     return page_bytes * sum(pages)
+
+
+def cgroup_text(path: str) -> bytes:
+    """Return the content of a file of a cgroup, at most 64 KiB; empty if it cannot be read.
+
+    Then there is no such file, or the cgroup is being removed.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

@@ -22,7 +22,7 @@ _MOST = 40
 _DECISIONS = 20
 _OTHER = {
     ChannelState.FREE: "too short",
-    ChannelState.SELF: "its own quota",
+    ChannelState.SELF: "its own limit",
     ChannelState.STEAL: "CPU time of the hypervisor",
     ChannelState.NOT_BE: "other cause",
     ChannelState.HOLD: "no data",

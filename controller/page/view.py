@@ -441,6 +441,8 @@ def _amount(indicator: str, value: float | None, is_time: bool) -> str:
         return format_duration(value)
     if indicator in _RATIOS:
         return f"{100 * value:.3g}%"
+    if indicator == "refaults":
+        return f"{value:.4g}/s"
     return format_bandwidth(value) if indicator == "net_rate" else f"{value:.4g}"
 
 

@@ -9,7 +9,7 @@ from controller.core.decision import ChannelState
 __all__ = ("state_words",)
 
 _STATES: Mapping[str, str] = {
-    ChannelState.SELF: "own quota",
+    ChannelState.SELF: "own limit",
     ChannelState.STEAL: "host",
     ChannelState.NOT_BE: "other cause",
     ChannelState.HOLD: "no data",

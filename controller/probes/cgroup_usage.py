@@ -1,6 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and disk traffic per workload, from cgroup v2's ``memory.current`` and ``io.stat``.
+"""Memory and disk traffic per workload: ``memory.current`` of v2, which is
+``memory.usage_in_bytes`` of v1, and ``io.stat`` of v2.
 
 Reading ``io.stat`` makes the kernel sum over all CPUs, so the number of workloads read in a tick is
 limited. Of the active workloads up to 250 are read within a second; more take proportionally
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
+from controller.host.memory import MemoryHierarchy
 from controller.host.odd_rows import report_odd
 from controller.probes.poll_queue import PollQueue
 
@@ -26,6 +28,7 @@ __all__ = (
 
 _ROUND_NS = NS_PER_SEC
 _USAGE_PER_POLL = 50
+_MEMORY_FILES = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
 
 
 class Usage(NamedTuple):
@@ -39,21 +42,25 @@ class Usage(NamedTuple):
 
 
 class UsageMeter:
-    """The usage of workloads of the cgroup2 tree; empty without the memory and io controllers.
+    """The usage of workloads; empty without the memory and io controllers.
 
     ``workloads`` are the last readings; ``changed`` are the workloads whose values the last
     ``poll`` found changed.
 
     :param unified: the mount of the cgroup2 tree; ``None``: no tree.
+    :param memory: the hierarchy of the memory controller, with the same paths.
     """
 
-    def __init__(self, unified: Path | None) -> None:
+    def __init__(self, unified: Path | None, memory: MemoryHierarchy) -> None:
         self._unified = str(unified or "")
         controllers = set()
         if unified is not None:
             with contextlib.suppress(OSError):
                 controllers = set((unified / "cgroup.controllers").read_text().split())
-        self._has = (bool("memory" in controllers), bool("io" in controllers))
+        has_memory = memory.version == "v1" or "memory" in controllers
+        self._memory = memory.mount if has_memory else None
+        self._memory_file = _MEMORY_FILES[memory.version]
+        self._has_io = "io" in controllers
         self._paths: dict[CgroupId, str] = {}
         self._queue = PollQueue()
         self._round: list[CgroupId] = []
@@ -63,7 +70,8 @@ class UsageMeter:
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Read *workloads* from now on, and no others."""
-        self._paths = {w.cgroup: w.path for w in workloads} if any(self._has) else {}
+        is_used = self._memory is not None or self._has_io
+        self._paths = {w.cgroup: w.path for w in workloads} if is_used else {}
         self._queue.set_cgroups(self._paths)
         self._round = [cgroup for cgroup in self._round if cgroup in self._paths]
         self.workloads = {c: u for c, u in self.workloads.items() if c in self._paths}
@@ -83,9 +91,9 @@ class UsageMeter:
         self._queue.mark_active(self.changed)
 
     def _has_changed(self, cgroup: CgroupId) -> bool:
-        directory = self._unified + self._paths[cgroup]
-        memory = _text(f"{directory}/memory.current") if self._has[0] else None
-        io = _text(f"{directory}/io.stat") if self._has[1] else None
+        path, mount = self._paths[cgroup], self._memory
+        memory = None if mount is None else _text(f"{mount}{path}/{self._memory_file}")
+        io = _text(f"{self._unified}{path}/io.stat") if self._has_io else None
         now = Usage(
             memory_bytes=None if memory is None else _bytes(memory),
             io_bytes=None if io is None else parse_io_bytes(io),

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from controller.core.model import CgroupId, WorkloadSample
 from controller.probes.cgroup_usage import Usage
+from controller.probes.memory_strain import Strain
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
 from controller.probes.resctrl import CacheUse
 from controller.probes.slots import make_samples
 
-__all__ = ("Join", "Table", "cache", "pressure", "traffic", "usage")
+__all__ = ("Join", "Table", "cache", "pressure", "strain", "traffic", "usage")
 
 # A sample, and one row or None from each table.
 _Parts = tuple[Any, ...]
@@ -38,6 +39,11 @@ def pressure(rows: Mapping[CgroupId, Pressure], changed: Changed = None) -> Tabl
     """Return the table of the pressure of services."""
     fields = tuple(f"psi_{resource}_some_ns" for resource in Pressure._fields)
     return Table(fields, rows, changed)
+
+
+def strain(rows: Mapping[CgroupId, Strain], changed: Changed = None) -> Table:
+    """Return the table of what services lack memory for."""
+    return Table(Strain._fields, rows, changed)
 
 
 def usage(rows: Mapping[CgroupId, Usage], changed: Changed = None) -> Table:

@@ -11,14 +11,13 @@ limited. A limit is set on a cgroup above many workloads, so mostly there is one
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import cycle, islice
-import os
 from pathlib import Path
 import re
 
 from controller.core.memory.room import SOON_BYTES
 from controller.core.model import CgroupId, MemorySample, MemoryUse, QosClass, Workload
 from controller.core.units import NS_PER_SEC
-from controller.host.memory import MemoryHierarchy
+from controller.host.memory import MemoryHierarchy, cgroup_text
 
 __all__ = ("MemoryMeter", "NonBestEffortMemory")
 
@@ -131,7 +130,7 @@ class NonBestEffortMemory:
 
 def _host_bytes(meminfo: str) -> tuple[int, int] | None:
     """Return the memory of this host, and what of it is available; ``None``: not known."""
-    host = dict(_HOST_ROWS.findall(_text(meminfo)))
+    host = dict(_HOST_ROWS.findall(cgroup_text(meminfo)))
     if len(host) < 2:
         return None
     return int(host[b"MemTotal"]) << 10, int(host[b"MemAvailable"]) << 10  # it is in KiB
@@ -173,7 +172,10 @@ class _Cgroups:
         return tuple(self._found.values())
 
     def _read(self, cgroup: CgroupId, folder: str) -> MemoryUse | None:
-        stat, text = _text(f"{folder}/memory.stat"), _text(f"{folder}/{self._used}").strip()
+        stat, text = (
+            cgroup_text(f"{folder}/memory.stat"),
+            cgroup_text(f"{folder}/{self._used}").strip(),
+        )
         if not text.isdigit():  # gone, or without the controller
             return None
         used = int(text)
@@ -184,17 +186,3 @@ class _Cgroups:
 
 def _rows_of(keys: Iterable[bytes]) -> re.Pattern[bytes]:
     return re.compile(rb"^(" + b"|".join(keys) + rb"):?\s+([0-9]+)", re.MULTILINE)
-
-
-def _text(path: str) -> bytes:
-    # Empty: there is no such file, or the cgroup is being removed.
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, 65536)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

@@ -339,6 +339,10 @@ class NetworkNode(ResourceNode):
         )
 
 
+# Pages per second that a service without progress would read again.
+_REFAULTS = 10_000
+
+
 class MemoryNode(ResourceNode):
     """Batch work that fills the memory; *wants* in bytes. ``value`` is the time stalled."""
 
@@ -354,6 +358,8 @@ class MemoryNode(ResourceNode):
         dead_ticks: int = 1,
     ) -> None:
         super().__init__(seed, wants, slope, noise, dead_ticks)
+        # Hits of the service's own limit in each tick.
+        self.own_hits = 0.0
         for workload in self.best_effort:
             self.knobs.add(target_of(workload), Knob.MEMORY_HIGH, KnobValue("max"))
 
@@ -371,7 +377,10 @@ class MemoryNode(ResourceNode):
     def _run(self, used: list[float], dt_ns: int) -> None:
         full = (self.service_bytes + sum(used)) / self.memory
         self.value = min(0.5, self.scale * 0.01 * math.exp(8.0 * self.slope * (full - 0.75)))
-        self._count(self.service, "psi_memory_some_ns", min(0.9, self._noisy(self.value)) * dt_ns)
+        stalled = min(0.9, self._noisy(self.value))
+        self._count(self.service, "psi_memory_some_ns", stalled * dt_ns)
+        self._count(self.service, "refaults", stalled * _REFAULTS * dt_ns / 1e9)
+        self._count(self.service, "memory_limit_hits", self.own_hits)
         self._set(self.service, "memory_bytes", self.service_bytes)
         for workload, use in zip(self.best_effort, used, strict=True):
             self._set(workload, "memory_bytes", use)

@@ -86,7 +86,7 @@ def test_promised_and_kept(data_dir: Path, advise: Advise) -> None:
 def test_a_service_that_only_throttles_itself_gains_nothing(data_dir: Path, advise: Advise) -> None:
     observed(data_dir, throttled_ratio=0.5)
     text = advise()
-    assert "throttled by its own quota" in text
+    assert "held back by its own limit" in text
     (service,) = json.loads(advise("--json"))["services"]
     states = service["modes"]["observe"]["states_ns"]
     assert states["self"] > 0.9 * sum(states.values())

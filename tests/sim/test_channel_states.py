@@ -28,7 +28,7 @@ def test_a_service_throttled_by_its_own_quota_causes_no_squeeze() -> None:
     plans = loop.run(20)
     assert state(plans[-1]) is ChannelState.SELF
     assert not any(plan.actions for plan in plans)
-    assert any("throttled by its own quota" in each.text for p in plans for each in p.verdicts)
+    assert any("held back by its own limit" in each.text for p in plans for each in p.verdicts)
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.01])

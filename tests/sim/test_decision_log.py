@@ -20,7 +20,7 @@ from tests.support.loops.resource_loop import MEASURES, closed
 KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
 # What each state that takes nothing more is called.
 REASONS = {
-    ChannelState.SELF: "the service was throttled by its own quota",
+    ChannelState.SELF: "the service was held back by its own limit",
     ChannelState.STEAL: "the host takes CPU time away",
     ChannelState.NOT_BE: "not caused by best-effort",
     ChannelState.PAUSED: "the service is paused",

@@ -183,7 +183,7 @@ def test_each_channel(kind: type[ResourceNode], data_dir: Path, explain: Explain
 @pytest.mark.parametrize(
     ("change", "state", "words"),
     [
-        ({"throttled_ratio": 0.5}, "own quota", "throttled by its own quota"),
+        ({"throttled_ratio": 0.5}, "own limit", "held back by its own limit"),
         ({"steal_ratio": 0.9}, "host", "CPU time away"),
     ],
 )

@@ -54,6 +54,28 @@ def test_without_evidence_against_best_effort_there_is_no_squeeze(kind: type[Res
     assert any("not caused by best-effort" in each.text for p in plans for each in p.verdicts)
 
 
+_OF_MEMORY = {
+    IndicatorName.PSI_MEMORY: resource_spec(MemoryNode),
+    IndicatorName.REFAULTS: replace(
+        resource_spec(MemoryNode), name=IndicatorName.REFAULTS, sweet_point=100.0, resolution=1.0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _OF_MEMORY)
+def test_a_service_at_its_own_limit_of_memory_gets_no_squeeze(name: IndicatorName) -> None:
+    node = MemoryNode(1)
+    node.own_hits = 1.0
+    loop = ClosedLoop(node, resource_settings(node, [_OF_MEMORY[name]]))
+    plans = loop.run(30)
+    assert not any(demand.applied for plan in plans for demand in plan.demands)
+    assert plans[-1].demands[-1].state is ChannelState.SELF
+    node.own_hits = 0.0
+    plans = loop.run(30)
+    assert plans[-1].demands[-1].state is ChannelState.SQUEEZE
+    assert any(action.knob is Knob.MEMORY_HIGH for plan in plans for action in plan.actions)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_data_the_knobs_are_restored(kind: type[ResourceNode]) -> None:
     node = kind(1)

@@ -202,10 +202,10 @@ def demand() -> list[Builder[Panel]]:
         ),
         states(
             "State of the channels",
-            "squeeze: best-effort work is limited. Not squeezed: own quota, the service is "
-            "throttled by it; host, the hypervisor takes CPU time; paused, the service is paused; "
-            "other cause, best-effort work is not the cause. no data, safe state: data are "
-            "missing.",
+            "squeeze: best-effort work is limited. Not squeezed: own limit, the service "
+            "reached its own limit of CPU or memory; host, the hypervisor takes CPU time; paused, "
+            "the service is paused; other cause, best-effort work is not the cause. no data, safe "
+            "state: data are missing.",
             (coded("channel_state", "state", _STATE, "channel"), _CHANNEL),
             [(state_words(state), colour) for state, colour in _STATE],
         ),

@@ -19,7 +19,7 @@ __all__ = ("WorkloadStory",)
 
 _Place = tuple[Target, Knob]
 _OTHER_CAUSES = {
-    ChannelState.SELF: "the service was throttled by its own quota",
+    ChannelState.SELF: "the service was held back by its own limit",
     ChannelState.STEAL: "the host takes CPU time away",
     ChannelState.NOT_BE: "best-effort is not the cause",
     ChannelState.HOLD: "there is no data",

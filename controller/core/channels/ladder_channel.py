@@ -167,6 +167,8 @@ class LadderChannel:
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
             common = common_evidence()
+            if self.channel is Channel.MEMORY and context.tracker.hits_own_limit(service, spec):
+                return replace(common, at_own_limit=True)
             if self.channel is not Channel.CACHE or context.harm is None:
                 return common
             excess = self.loops.excess_of(service.name) or 0.0

@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Indicators from the increase of a few counters: CPI, LLC misses, pressure and network rate.
+"""Indicators from the increase of a few counters: CPI, LLC misses, pressure, refaults, network.
 
 CPI, misses per instruction and CPU time per packet are defined only for a workload that uses at
-least 1 % of a CPU: below that they describe wake-ups and cold caches. Pressure and network rate are
-always defined.
+least 1 % of a CPU: below that they describe wake-ups and cold caches. Pressure, refaults and
+network rate are always defined.
 
 CPU time per packet stands for CPI on machines without hardware counters. Cache misses and a busy
 memory bus make the same work take more CPU time, and the packets count the work. It is comparable
@@ -24,6 +24,9 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("COUNTED", "CounterWindows")
 
+# What a service that has too little memory shows, also where its own limit is the cause.
+_OF_MEMORY = frozenset({IndicatorName.PSI_MEMORY, IndicatorName.REFAULTS})
+
 _LEAST_CPUS = 0.01
 # Perf counters are read once a second. A workload that ran for this long while its counter did not
 # change has a dead counter.
@@ -41,9 +44,9 @@ class _Source(NamedTuple):
     in a virtual machine without a PMU a counter may exist and stay at zero. The window is stretched
     until the first counter grew by ``events`` times ``min_samples``; with less there is no value.
     Where ``events`` is 0, the window is stretched until the first counter grew by ``least``.
-    ``is_pressure``: the counters are those of PSI. ``is_sched``: they need the sched probe.
-    ``is_paced``: the first counter may be read less often than the others, so only readings in
-    which it changed are compared.
+    ``is_pressure``: the counters are read with those of PSI. ``is_sched``: they need the sched
+    probe. ``is_paced``: the first counter may be read less often than the others, so only readings
+    in which it changed are compared.
     """
 
     counters: Callable[[WorkloadSample], tuple[int | None, ...]]
@@ -147,6 +150,7 @@ COUNTED: Mapping[IndicatorName, _Source] = {
     ),
     IndicatorName.PSI_CPU: _Source(_total("psi_cpu_some_ns"), _pressure, is_pressure=True),
     IndicatorName.PSI_MEMORY: _Source(_total("psi_memory_some_ns"), _pressure, is_pressure=True),
+    IndicatorName.REFAULTS: _Source(_total("refaults"), _rate, is_pressure=True),
     IndicatorName.PSI_IO: _Source(_total("psi_io_some_ns"), _pressure, is_pressure=True),
     # Some traffic counters are read only once a second, so a window without a reading is stretched.
     IndicatorName.NET_RATE: _Source(_traffic, _rate, least=1),
@@ -165,10 +169,12 @@ class _Watch(NamedTuple):
 class CounterWindows:
     """Windows over the counters that the indicators of the services' profiles need."""
 
-    __slots__ = ("_proven", "_watches", "_windows", "_workload_index")
+    __slots__ = ("_hits", "_proven", "_watches", "_windows", "_workload_index")
 
     def __init__(self) -> None:
         self._windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
+        # Over the hits of services' own limits of memory.
+        self._hits: dict[CgroupId, DeltaWindow] = {}
         self._proven: set[tuple[CgroupId, IndicatorName]] = set()
         self._workload_index: WorkloadIndex | None = None
         self._watches: tuple[_Watch, ...] = ()
@@ -206,10 +212,16 @@ class CounterWindows:
             window.push(time_ns, counts)
             if window.alive and key not in proven and all(counts[: source.proof]):
                 proven.add(key)
+        for cgroup, hits in self._hits.items():
+            if rebase:
+                hits.clear()
+            sample = samples.get(cgroup)
+            hits.push(pressure_ns, (None if sample is None else sample.memory_limit_hits,))
 
     def _set_workloads(self, workload_index: WorkloadIndex) -> None:
         self._workload_index = workload_index
         windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
+        hits: dict[CgroupId, DeltaWindow] = {}
         watches: list[_Watch] = []
         for service in workload_index.services.values():
             for spec in service.profile.indicators:
@@ -221,7 +233,10 @@ class CounterWindows:
                     window = windows[key] = self._windows.get(key) or DeltaWindow()
                     window.keep_for(spec.window_ns)
                     watches.append(_Watch(key, source, spec, window))
-        self._windows, self._watches = windows, tuple(watches)
+                    if spec.name in _OF_MEMORY:
+                        own = hits[cgroup] = self._hits.get(cgroup) or DeltaWindow()
+                        own.keep_for(workload_index.longest_window_ns)
+        self._windows, self._watches, self._hits = windows, tuple(watches), hits
         self._proven &= windows.keys()
 
     def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:
@@ -238,6 +253,15 @@ class CounterWindows:
             spec,
             ((cgroup, self._measure(cgroup, spec, idle_cpus)) for cgroup in proven),
         )
+
+    def hits_own_limit(self, service: Service, spec: IndicatorSpec) -> bool:
+        """Return whether *service* reached a limit of memory of its own in the window of *spec*.
+
+        False where that is not known.
+        """
+        windows = (self._hits.get(cgroup) for cgroup in service.cgroups)
+        deltas = (each.read(spec.window_ns) for each in windows if each is not None and each.alive)
+        return any(delta.counts[0] > 0 for delta in deltas if delta is not None)
 
     def _measure(self, cgroup: CgroupId, spec: IndicatorSpec, idle_cpus: float) -> Measured:
         source = COUNTED[spec.name]

@@ -244,6 +244,10 @@ class IndicatorTracker:
             for readings in zip_longest(*known)
         )
 
+    def hits_own_limit(self, service: Service, spec: IndicatorSpec) -> bool:
+        """Return whether *service* reached a limit of memory of its own in the window of *spec*."""
+        return self._counted.hits_own_limit(service, spec)
+
     def reset_links(self) -> None:
         """Discard all links, after the agent stopped shaping; the loops turn off, not stale."""
         self._links = LinkWindows()

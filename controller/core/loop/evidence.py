@@ -38,7 +38,7 @@ class Evidence:
     ``inflicted_cpus`` and ``host_cpus`` (the window: the wait for other work, and on CPUs that were
     idle or stood still) and ``steal_cpus`` (an average) are seconds per second, ``cpus`` is the
     number of CPUs of the machine. ``is_wait``: ``be_share`` is of what the indicators measure, and
-    not of the use of a resource.
+    not of the use of a resource. ``at_own_limit``: the service reached its own limit of memory.
     """
 
     be_share: float | None
@@ -48,6 +48,7 @@ class Evidence:
     cpus: int
     host_cpus: float = 0.0
     is_wait: bool = False
+    at_own_limit: bool = False
 
 
 class EvidenceGate:
@@ -88,7 +89,7 @@ class EvidenceGate:
         if not hurting:
             if share < needed:
                 self.state = ChannelState.FREE
-        elif self._throttled_explains(evidence):
+        elif evidence.at_own_limit or self._throttled_explains(evidence):
             self.state = ChannelState.SELF
         elif _steal_explains(evidence):
             self.state = ChannelState.STEAL

@@ -50,6 +50,7 @@ def good(name: str, **fields: Any) -> IndicatorSpec:
         ("net_drops", "0.1%", 0.001, Channel.NETWORK, 2.0, 100, False),
         ("psi_cpu", "10%", 0.1, Channel.CPU, 2.0, 0, False),
         ("psi_memory", "10%", 0.1, Channel.MEMORY, 2.0, 0, False),
+        ("refaults", "500/s", 500.0, Channel.MEMORY, 2.0, 0, False),
         ("psi_io", "10%", 0.1, Channel.IO, 2.0, 0, False),
         ("service", "5ms", 5e6, Channel.CPU, 2.0, 0, True),
         ("service", 120, 120.0, Channel.CPU, 2.0, 0, False),
@@ -95,7 +96,9 @@ def test_sweet_points_by_load() -> None:
 LEARNED = ("runq_p50", "runq_p95", "runq_p99", "runq_delay_p99", "wait_ratio", "cpi", "llc_mpki")
 
 
-@pytest.mark.parametrize("name", [*LEARNED, "cpu_per_packet", "psi_cpu", "psi_memory", "psi_io"])
+@pytest.mark.parametrize(
+    "name", [*LEARNED, "cpu_per_packet", "psi_cpu", "psi_memory", "refaults", "psi_io"]
+)
 def test_a_sweet_point_that_is_learned(name: str) -> None:
     spec = good(name, sweet_point="learn")
     assert (spec.learn, spec.sweet_point) == (True, None)

@@ -9,6 +9,7 @@ import pytest
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host import odd_rows
+from controller.host.memory import MemoryHierarchy
 from controller.probes.cgroup_usage import (
     Usage,
     UsageMeter,
@@ -31,7 +32,7 @@ def test_memory_and_disk_traffic_are_read(tmp_path: Path) -> None:
     busy = make(tmp_path, "busy", "4096\n", two)
     fresh = make(tmp_path, "fresh", "0\n", "")
     bare = make(tmp_path, "bare", None, None)
-    meter = UsageMeter(tmp_path)
+    meter = UsageMeter(tmp_path, MemoryHierarchy("v2", tmp_path))
     meter.set_workloads([busy, fresh, bare])
     meter.poll(0, None)
     assert meter.workloads == {
@@ -45,17 +46,30 @@ def test_memory_and_disk_traffic_are_read(tmp_path: Path) -> None:
 
 def test_without_the_controllers_there_is_no_usage(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu\n")
-    meter = UsageMeter(tmp_path)
-    for each in (meter, UsageMeter(None)):
+    meter = UsageMeter(tmp_path, MemoryHierarchy("v2", tmp_path))
+    for each in (meter, UsageMeter(None, MemoryHierarchy("v2", None))):
         each.set_workloads([make(tmp_path, f"busy{id(each)}", "4096\n", "")])
         each.poll(0, None)
         assert each.workloads == {}
 
 
+def test_on_v1_memory_is_read_in_the_hierarchy_of_its_controller(tmp_path: Path) -> None:
+    memory, unified = tmp_path / "memory", tmp_path / "unified"
+    for each in (memory, unified):
+        each.mkdir()
+    (unified / "cgroup.controllers").write_text("")
+    web = make(memory, "web", None, None)
+    (memory / "web/memory.usage_in_bytes").write_text("8192\n")
+    meter = UsageMeter(unified, MemoryHierarchy("v1", memory))
+    meter.set_workloads([web])
+    meter.poll(0, None)
+    assert meter.workloads == {web.cgroup: Usage(8192, None)}
+
+
 def test_of_many_workloads_fifty_are_read_per_poll(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     workloads = [make(tmp_path, f"w{n}", str(n), None) for n in range(120)]
-    meter = UsageMeter(tmp_path)
+    meter = UsageMeter(tmp_path, MemoryHierarchy("v2", tmp_path))
     meter.set_workloads(workloads)
     known = []
     for now_ns in range(3):
@@ -70,7 +84,7 @@ def test_active_workloads_are_read_within_a_second_others_in_rotation(
 ) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     workloads = [make(tmp_path, f"w{n}", "1", None) for n in range(40)]
-    meter = UsageMeter(tmp_path)
+    meter = UsageMeter(tmp_path, MemoryHierarchy("v2", tmp_path))
     meter.set_workloads(workloads)
     for second in range(3):
         meter.poll(second * NS_PER_SEC, [])
@@ -95,7 +109,7 @@ def test_rows_of_another_form_are_left_out_and_reported_once(
         "8:0 rbytes=10 wbytes=20\n8:16 rbytes=x wbytes=5\n(unknown) rbytes=300 wbytes=0\n7:0 7:1\n"
     )
     odd, other = make(tmp_path, "odd", "much\n", rows), make(tmp_path, "other", "1\n", rows)
-    meter = UsageMeter(tmp_path)
+    meter = UsageMeter(tmp_path, MemoryHierarchy("v2", tmp_path))
     meter.set_workloads([odd, other])
     meter.poll(0, None)
     assert meter.workloads == {odd.cgroup: Usage(None, 330), other.cgroup: Usage(1, 330)}

@@ -376,6 +376,48 @@ def test_pressure_is_a_ratio_and_needs_no_cpu_time() -> None:
     assert Bench(spec_of(IndicatorName.PSI_IO)).tick(WorkloadSample(WEB)) is None
 
 
+def strained(refaults: int | None, hits: int | None, cgroup: CgroupId = WEB) -> WorkloadSample:
+    return WorkloadSample(cgroup, refaults=refaults, memory_limit_hits=hits)
+
+
+def test_refaults_are_pages_per_second_by_the_time_of_their_reading() -> None:
+    bench = Bench(spec_of(IndicatorName.REFAULTS, window_ns=2 * SECOND_NS))
+    values = []
+    for tick in range(40):
+        read_ns = (tick - tick % 6) * TICK_NS  # every 1.2 s
+        found = bench.tick(strained(read_ns // 1_000_000, 0), pressure_ns=read_ns)
+        assert found is not None
+        values.append(found.value)
+    assert values[6:] == [1000.0] * 34
+    for _ in range(6):
+        gone = bench.tick(strained(None, None), pressure_ns=bench.now_ns)
+    assert gone is not None
+    assert gone.status is IndicatorStatus.STALE
+
+
+@pytest.mark.parametrize("name", [IndicatorName.REFAULTS, IndicatorName.PSI_MEMORY])
+def test_a_hit_of_an_own_limit_is_remembered_for_the_window(name: IndicatorName) -> None:
+    bench = Bench(spec_of(name, window_ns=2 * SECOND_NS))
+    service = bench.workload_index.services["web"]
+
+    def hits(count: int | None) -> bool:
+        sample = strained(0, count)._replace(psi_memory_some_ns=0)
+        other = strained(0, 7, TWO)._replace(psi_memory_some_ns=0)
+        bench.tick(sample, other, dt_ns=SECOND_NS)
+        return bench.tracker.hits_own_limit(service, bench.spec)
+
+    # What was counted before the first reading is of another time.
+    assert [hits(each) for each in (5, 5, 6, 6, 6, 6)] == [False, False, True, True, False, False]
+    assert [hits(each) for each in (None, 9, 9)] == [False] * 3
+
+
+def test_without_an_indicator_of_memory_no_hits_are_kept() -> None:
+    bench = Bench(spec_of(IndicatorName.PSI_IO))
+    for count in range(5):
+        bench.tick(strained(0, count), dt_ns=SECOND_NS)
+    assert not bench.tracker.hits_own_limit(bench.workload_index.services["web"], bench.spec)
+
+
 def test_traffic_is_both_directions_per_second() -> None:
     bench = Bench(spec_of(IndicatorName.NET_RATE))
     for tick in range(1, 10):

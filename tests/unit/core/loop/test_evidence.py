@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the evidence gate lets a squeeze pass."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -34,6 +35,8 @@ def evidence(
         (True, evidence(share=None), ChannelState.NOT_BE),
         (True, evidence(throttled=0.1), ChannelState.SELF),
         (True, evidence(throttled=0.01), ChannelState.SQUEEZE),
+        (True, replace(evidence(), at_own_limit=True), ChannelState.SELF),
+        (False, replace(evidence(), at_own_limit=True), ChannelState.FREE),
         (True, evidence(throttled=None, steal=None), ChannelState.SQUEEZE),
         (True, evidence(steal=0.3), ChannelState.STEAL),
         (True, evidence(steal=0.05), ChannelState.SQUEEZE),
