@@ -7,6 +7,7 @@ from actuators.core_scheduling.cookie import CoreCookie
 from actuators.cpu import CpuIdle, CpuQuota
 from actuators.freezer import freezers
 from actuators.memory_io import IoMax, IoWeight, MemoryHigh, MemoryMax
+from actuators.oom_order import OomOrder
 from actuators.resctrl.objects import ResctrlMounter, control_groups, monitoring_groups
 from actuators.resctrl.schemata import ResctrlL3, ResctrlMb
 from actuators.tc.ceiling import TcCeiling
@@ -21,7 +22,10 @@ CGROUP_KNOBS = (CpuIdle, CpuQuota, MemoryHigh, IoWeight, IoMax)
 
 
 def build(
-    layout: CgroupLayout, cookies: CoreCookie, programs: Programs | None = None
+    layout: CgroupLayout,
+    cookies: CoreCookie,
+    oom_order: OomOrder,
+    programs: Programs | None = None,
 ) -> tuple[Actuator, ...]:
     """Return the actuators for a host; see ``Actuator.unsupported_reason`` for each.
 
@@ -29,6 +33,7 @@ def build(
     changed have to be restored.
 
     :param cookies: the actuator of core-scheduling cookies, with its registry.
+    :param oom_order: the actuator of oom_score_adj, with its registry.
     :param programs: the programs that classify packets; needed to shape a link, not to undo it.
     """
     return (
@@ -36,6 +41,7 @@ def build(
         *_memory_max(layout),
         *freezers(layout),
         cookies,
+        oom_order,
         ResctrlMounter(),
         control_groups(),
         monitoring_groups(),

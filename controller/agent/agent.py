@@ -428,6 +428,7 @@ class Agent:
             monitor=self._node.sampler.monitor.state,
             control_group=self._node.resctrl.state,
             cores=self._node.cores.state,
+            oom=self._node.oom.state,
             blame=snapshot.blame,
             overwritten=self._node.overwritten,
             routine=self._node.routine,

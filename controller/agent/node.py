@@ -21,6 +21,7 @@ from actuators.base import PENDING, RestoreReport
 from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
+from actuators.oom_order import OOM, OomOrder
 from controller.agent.eviction import EvictionDispatcher
 from controller.agent.knob_poller import KnobPoller
 from controller.agent.knob_targets import KnobTargets
@@ -54,6 +55,7 @@ from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.host_eviction import HostEvictions
 from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, unkept
+from controller.reconcilers.oom_order import OomReconciler
 from controller.reconcilers.resctrl.control_group import ControlGroup
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 
@@ -94,13 +96,16 @@ class Node:
         self.links = self._make_links(config)
         programs = None if self.links is None else self.links.programs
         journal = Journal(config.state_dir / JOURNAL)
-        self.journals = journal, cookies.registry
-        self._executor = Executor(journal, registry.build(self._layout, cookies, programs))
+        oom_order = OomOrder(self._layout, config.state_dir)
+        self.journals = journal, cookies.registry, oom_order
+        actuators = registry.build(self._layout, cookies, oom_order, programs)
+        self._executor = Executor(journal, actuators)
         self.resctrl = ControlGroup(config.resctrl, self._executor, self._layout)
         self._knob_poller = KnobPoller(self._executor)
         monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
         self.sampler = Sampler(self._layout, config.counters, monitor)
         self._memory = MemoryMeter(find_memory(self._layout.unified))
+        self.oom = OomReconciler(self._executor, oom_order)
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
         self.services = ServiceLevels(config.service_level)
         self._own_link_problems: Mapping[str, str] = {}
@@ -193,12 +198,13 @@ class Node:
         self.services.reconfigure(config.service_level)
         self._reconfigure_memory(config.settings)
         self._knob_targets.reconfigure(config.settings)
+        self.sampler.reconfigure(config.settings)
         self.set_workloads(workloads)
 
     def _reconfigure_memory(self, settings: Settings) -> None:
         guard = settings.memory
+        self.oom.reconfigure(guard is not None)
         if guard is None or not self.enforcing:
-        self.sampler.reconfigure(config.settings)
             self._memory.reconfigure(False)
         else:
             short = _SHORT_MARGINS * margin_bytes(guard, settings.host)
@@ -315,6 +321,7 @@ class Node:
             self.links.set_workloads(self._steered)
         self.cores.set_workloads(self._steered)
         self._memory.set_workloads(self._steered)
+        self.oom.set_workloads(self._steered)
 
     def refresh_targets(self) -> None:
         """Renew the list of knobs to read back: those the agent may write or has written.
@@ -325,7 +332,11 @@ class Node:
         self._restore_ceded_knobs()
         self._restore_refused()
         # Knobs of workloads that the configuration no longer names must still be restored.
-        held = (t for t in self._executor.held() if t.kind is not TargetKind.VETH)
+        held = (
+            target
+            for target in self._executor.held()
+            if target.kind is not TargetKind.VETH and target.scope != OOM
+        )
         links = () if self.links is None else self.links.targets
         groups = self.resctrl.targets(enforcing=self.enforcing)
         assumed = () if self.links is None or self.enforcing else self.links.unlimited()
@@ -408,6 +419,7 @@ class Node:
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._knob_poller.update(outcomes)
         self.cores.reconcile(now_ns, moves)
+        self.oom.reconcile(now_ns)
         return outcomes
 
     def _release(self, plan: Plan, now_ns: int) -> tuple[Outcome, ...]:
@@ -450,6 +462,7 @@ class Node:
         self._knob_poller.reset()
         self._evictions.reset()
         self.resctrl.reset()
+        self.oom.reset()
         self.sampler.monitor.reset()
         if self.links is not None:
             self.links.reset()

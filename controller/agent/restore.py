@@ -19,6 +19,7 @@ from actuators.base import Restored, RestoreReport
 from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import restore_leftovers
 from actuators.journal import JournalError
+from actuators.oom_order import OomOrder
 from controller.host.facts import HostError, find_cgroup_layout
 from controller.host.names import printable
 from controller.host.state_dir import Lock, LockError, owners
@@ -78,7 +79,9 @@ def release(state_dir: Path, *, stop: bool = False, timeout_s: float = 15.0) -> 
 
 
 def _restore(state_dir: Path) -> RestoreReport:
-    actuators = registry.build(find_cgroup_layout(), CoreCookie(state_dir))
+    layout = find_cgroup_layout()
+    oom_order = OomOrder(layout, state_dir)
+    actuators = registry.build(layout, CoreCookie(state_dir), oom_order)
     return restore_leftovers(state_dir, actuators)
 
 

@@ -71,13 +71,14 @@ class Channel(StrEnum):
 # recording, read-back and log share one form. core.knob_values has the formats of the knobs that
 # the planner moves. cpu.idle holds the weight too (cpu.shares on v1, cpu.weight on v2), because the
 # kernel forgets it when a cgroup turns idle. cgroup.freeze is "0" or "1"; its targets have the
-# scope "freezer", and only the eviction on this host writes it. The values of STRUCTURAL_KNOBS are
-# "absent" or a description of the object; restoring "absent" removes the object.
+# scope "freezer", and only the eviction on this host writes it. oom_score_adj is "own" or
+# "1000" for all processes of a cgroup; its targets have the scope "oom". The values of the other
+# STRUCTURAL_KNOBS are "absent" or a description of the object; restoring "absent" removes it.
 KnobValue = NewType("KnobValue", str)
 
-# Knobs that are kernel objects in which other knobs or tasks live; tc.mark is the filters at the
-# host's end of a pod's veth. The reconciler that fills such an object creates and removes it; no
-# plan contains these knobs.
+# Knobs that are kernel objects in which other knobs or tasks live, or that stand for tasks; tc.mark
+# is the filters at the host's end of a pod's veth. The reconciler that fills such an object creates
+# and removes it; no plan contains these knobs.
 STRUCTURAL_KNOBS = frozenset(
     {
         Knob.RESCTRL_MOUNT,
@@ -85,6 +86,7 @@ STRUCTURAL_KNOBS = frozenset(
         Knob.RESCTRL_MONITOR,
         Knob.TC_TREE,
         Knob.TC_MARK,
+        Knob.OOM_SCORE_ADJ,
     }
 )
 
@@ -222,10 +224,10 @@ class WorkloadSample(NamedTuple):
     memory_bytes: int | None = None
     io_bytes: int | None = None
     wait_host_ns: int | None = None
-
-
     refaults: int | None = None
     memory_limit_hits: int | None = None
+
+
 class Blame(NamedTuple):
     """Wait that ``culprit`` inflicted on ``victim``, in ns since the pair is listed.
 

@@ -66,6 +66,11 @@ class Knob(Explained):
         "Most memory of all best-effort work below a cgroup: what everything else leaves of the "
         "node's memory.",
     )
+    OOM_SCORE_ADJ = (
+        "oom_score_adj",
+        "Order in which the kernel ends processes for want of memory: those of best-effort work "
+        "first.",
+    )
     IO_WEIGHT = "io.weight", "Share of a busy disk that a best-effort workload gets."
     IO_MAX = "io.max", "Bytes per second that a best-effort workload may read and write on a disk."
     FREEZE = "cgroup.freeze", "Stops an evicted workload for a while on a host without Kubernetes."
@@ -97,10 +102,10 @@ class IndicatorName(Explained):
         "psi_memory",
         "Share of the time in which a task of the service waits for memory (PSI).",
     )
-    PSI_IO = "psi_io", "Share of the time in which a task of the service waits for a disk (PSI)."
-    SERVICE = "service", "A figure that the service reports itself, such as a request latency."
     REFAULTS = (
         "refaults",
         "Pages per second that the service reads again because the kernel dropped them to make "
         "room.",
     )
+    PSI_IO = "psi_io", "Share of the time in which a task of the service waits for a disk (PSI)."
+    SERVICE = "service", "A figure that the service reports itself, such as a request latency."

@@ -36,6 +36,7 @@ from controller.kube.state import ClusterState
 from controller.nri.doorbell import DoorbellState
 from controller.probes.service_level.ledger import ServiceState
 from controller.reconcilers.core_scheduling import CoreState
+from controller.reconcilers.oom_order import OomState
 from controller.reconcilers.resctrl.control_group import GroupState
 from controller.reconcilers.resctrl.monitored import MonitorState
 
@@ -137,6 +138,7 @@ class TickReport:
     control_group: GroupState = field(default_factory=GroupState)
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
     cores: CoreState = field(default_factory=CoreState)
+    oom: OomState = field(default_factory=OomState)
     blame: tuple[Blame, ...] = ()
     overwritten: Mapping[Knob, int] = field(default_factory=dict)
     routine: Mapping[Knob, int] = field(default_factory=dict)
@@ -323,6 +325,7 @@ class PublishedState:
         yield "link_problems", report.link_problems
         yield "resctrl_group", report.control_group
         yield "core_scheduling", report.cores._asdict()
+        yield "oom_order", report.oom._asdict()
         yield "config_problem", report.config_problem
         yield "state_dir", report.state_dir._asdict()
         yield "store", report.store

@@ -18,7 +18,7 @@ HOST_PATHS = {"/sys/fs/cgroup", "/run/sweetpoint", "/var/lib/sweetpoint"}
 OPTIONAL_PATHS = {"resctrl": "/sys/fs/resctrl", "nri": "/var/run/nri"}
 CAPABILITIES = {
     *("BPF", "PERFMON", "NET_ADMIN", "SYS_RESOURCE", "SYS_PTRACE", "SYS_NICE"),
-    *("DAC_READ_SEARCH", "KILL"),
+    *("DAC_OVERRIDE", "DAC_READ_SEARCH", "KILL"),
 }
 ALWAYS = {"pods": {"list", "watch"}, "nodes": {"get"}, "events": {"create", "patch"}}
 

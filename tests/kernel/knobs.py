@@ -11,6 +11,7 @@ from actuators.base import Actuator, Trace, no_trace
 from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
+from actuators.oom_order import OomOrder
 from actuators.registry import build
 from controller.core.decision import Action, Outcome
 from controller.core.model import Knob, KnobValue, Target, TargetKind
@@ -92,7 +93,7 @@ def executor(layout: CgroupLayout, state_dir: Path, trace: Trace = no_trace) -> 
 
 def every_actuator(layout: CgroupLayout, state_dir: Path) -> tuple[Actuator, ...]:
     """Return the actuators of a process that keeps its state in *state_dir*."""
-    return build(layout, CoreCookie(state_dir))
+    return build(layout, CoreCookie(state_dir), OomOrder(layout, state_dir))
 
 
 def action(target: Target, knob: Knob, previous: str, value: str) -> Action:

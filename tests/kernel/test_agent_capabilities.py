@@ -5,11 +5,13 @@
 import os
 from pathlib import Path
 import shutil
+import subprocess
 
 import pytest
 
 from tests.deploy.chart import find, render
 from tests.kernel.agent import AgentRun, Site
+from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.kernel,
@@ -38,11 +40,20 @@ def test_probes_load_and_knobs_are_written_and_restored(site: Site) -> None:
     if not bounding_set(os.getpid()) >> 24 & 1:  # CAP_SYS_RESOURCE, needed before Linux 5.11 only
         names = [name for name in names if name != "SYS_RESOURCE"]
     before = site.knobs()
+    # As in most pods, the processes do not belong to root.
+    job = subprocess.Popen(["sleep", "infinity"], user=65534, group=65534)
+    order = Path(f"/proc/{job.pid}/oom_score_adj")
+    order.write_text("400")
+    (site.batch[0] / "cgroup.procs").write_text(str(job.pid))
     with AgentRun(site, "--mode", "enforce", without=with_capabilities(names)) as agent:
         agent.ready().enforcing()
         assert bounding_set(agent.process.pid).bit_count() == len(names)
         up = agent.series("sweetpoint_probe_up")
         assert (up[("sched", "")], up[("net", "")]) == (1.0, 1.0)
         assert site.knobs() != before
+        eventually("an order of ending", lambda: order.read_text() == "1000\n")
         assert agent.stop() == 0
     assert site.knobs() == before
+    assert order.read_text() == "400\n"
+    job.kill()
+    job.wait()

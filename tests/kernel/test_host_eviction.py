@@ -12,17 +12,15 @@ import threading
 import pytest
 
 from actuators.base import GoneError, RefusedError
-from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor, restore_leftovers
 from actuators.freezer import freezers, kill, processes
 from actuators.journal import Journal
-from actuators.registry import build
 from controller.config.sections.eviction import EvictionConfig, StandaloneAction
 from controller.core.decision import Eviction
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Target
 from controller.host.facts import CgroupLayout
 from controller.reconcilers.host_eviction import HostEvictions
-from tests.kernel.knobs import target_of
+from tests.kernel.knobs import every_actuator, target_of
 from tests.support.cgroups import remove_cgroup
 from tests.support.waiting import eventually
 
@@ -93,7 +91,7 @@ def hog(cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path) -> Itera
 
 @pytest.fixture
 def executor(cgroup_layout: CgroupLayout, tmp_path: Path) -> Executor:
-    actuators = build(cgroup_layout, CoreCookie(tmp_path))
+    actuators = every_actuator(cgroup_layout, tmp_path)
     return Executor(Journal(tmp_path / "journal"), actuators)
 
 
@@ -150,7 +148,7 @@ def test_a_restart_thaws_what_was_frozen_before_a_crash(
     assert evict(standalone, target_of(cgroup_layout, hog.pod)).result is EvictionResult.FROZEN
     eventually("the hog to stop", hog.frozen)
     # As after a crash: only the journal is left.
-    report = restore_leftovers(tmp_path, build(cgroup_layout, CoreCookie(tmp_path)))
+    report = restore_leftovers(tmp_path, every_actuator(cgroup_layout, tmp_path))
     assert report.clean
     hog.wait_running()
 

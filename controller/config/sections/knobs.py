@@ -111,8 +111,8 @@ class MemoryModel(Strict):
     """The memory guard, which keeps best-effort work from taking memory that others need."""
 
     guard: bool = True
-    """Whether the memory of best-effort work is limited to what everything else leaves; in enforce
-    mode only."""
+    """Whether best-effort work is limited to the memory that everything else leaves, and ended
+    first when memory runs out; in enforce mode only."""
     margin: _Amount = "auto"
     """Memory that best-effort work leaves free; auto takes 3 %, or more for the kernel's reclaim
     and kubelet's eviction."""

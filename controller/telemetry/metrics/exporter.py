@@ -14,7 +14,12 @@ from controller.core.decision import LoopReport
 from controller.core.model import Knob
 from controller.core.units import NS_PER_SEC
 from controller.telemetry.metrics.agent import agent_families, counter_families
-from controller.telemetry.metrics.knobs import control_group, core_scheduling, knob_families
+from controller.telemetry.metrics.knobs import (
+    control_group,
+    core_scheduling,
+    knob_families,
+    oom_order,
+)
 from controller.telemetry.metrics.kubernetes import kube_families
 from controller.telemetry.metrics.learned import learned_families
 from controller.telemetry.metrics.text import Labels, filled, labelled_samples, page, seconds
@@ -73,6 +78,7 @@ class Exporter:
         yield from service_levels(report)
         yield from cache_use(report)
         yield from core_scheduling(report.cores)
+        yield from oom_order(report.oom)
         yield from kube_families(report.cluster)
         yield from counter_families(self._published)
         yield from agent_families(report)

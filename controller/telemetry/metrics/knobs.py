@@ -11,6 +11,7 @@ from controller.core.knob_values import parse_bandwidth, parse_masks
 from controller.core.model import Channel, Knob, KnobReading
 from controller.core.units import NS_PER_SEC
 from controller.reconcilers.core_scheduling import CoreState
+from controller.reconcilers.oom_order import OomState
 from controller.reconcilers.resctrl.control_group import GroupState
 from controller.telemetry.metrics.text import filled
 from controller.telemetry.report import TickReport
@@ -19,6 +20,7 @@ __all__ = (
     "control_group",
     "core_scheduling",
     "knob_families",
+    "oom_order",
 )
 
 _KNOB = ("workload", "knob")
@@ -263,3 +265,21 @@ def core_scheduling(state: CoreState) -> Iterator[Metric]:
         "Cgroups whose sched-idle does not yield to every service.",
         len(state.idle_partial),
     )
+
+
+def oom_order(state: OomState) -> Iterator[Metric]:
+    """Yield the families of the order in which the kernel ends processes."""
+    yield GaugeMetricFamily(
+        "sweetpoint_oom_workloads",
+        "Best-effort workloads with processes whose oom_score_adj the agent raised.",
+        state.workloads,
+    )
+    processes = CounterMetricFamily(
+        "sweetpoint_oom_processes",
+        "Best-effort processes whose oom_score_adj was set to 1000 (raised), or could not be "
+        "(failed).",
+        labels=["result"],
+    )
+    processes.add_metric(["raised"], state.raised)
+    processes.add_metric(["failed"], state.failed)
+    yield processes

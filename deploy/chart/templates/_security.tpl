@@ -28,6 +28,7 @@ capabilities:
     - SYS_RESOURCE # locked memory of maps before Linux 5.11; oom_score_adj of the guardian
     - SYS_PTRACE # core-scheduling cookies, /proc/PID/ns and smaps of foreign tasks
     - SYS_NICE # scheduling of foreign tasks
+    - DAC_OVERRIDE # oom_score_adj of best-effort processes, which belong to other users
     - DAC_READ_SEARCH # cgroups and /proc of pods in user namespaces, whose owner is not root
     - KILL # sweetpoint release stops an agent of the same node
     {{- if include "sweetpoint.hostNetwork" . }}

@@ -7,7 +7,8 @@ from dataclasses import replace
 from controller.core.decision import MemoryReport
 from controller.core.model import Knob, KnobReading, KnobValue, Target, TargetKind
 from controller.reconcilers.core_scheduling import CoreState
-from controller.telemetry.metrics.knobs import core_scheduling, knob_families
+from controller.reconcilers.oom_order import OomState
+from controller.telemetry.metrics.knobs import core_scheduling, knob_families, oom_order
 from tests.support.reports import report
 
 
@@ -24,6 +25,20 @@ def test_unknown_values_have_no_series() -> None:
     assert "sweetpoint_core_cookie_tasks" not in known
     assert "sweetpoint_core_overlap_ratio" not in known
     assert known["sweetpoint_core_cookie_changes_totalgiven"] == 0
+
+
+def test_the_order_of_ending_counts_processes_by_result() -> None:
+    found = {
+        sample.name + "".join(sample.labels.values()): sample.value
+        for family in oom_order(OomState(workloads=2, raised=7, failed=1))
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+    assert found == {
+        "sweetpoint_oom_workloads": 2,
+        "sweetpoint_oom_processes_totalraised": 7,
+        "sweetpoint_oom_processes_totalfailed": 1,
+    }
 
 
 def test_known_values_have_series() -> None:

@@ -1,0 +1,142 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the processes of best-effort work first in the kernel's order when memory runs out.
+
+kubelet gives an oom_score_adj of 1000 to BestEffort pods only. Best-effort pods of another class by
+a label, and cgroups of a plain host, have what their runtime or their parent gave them. A child
+inherits the value. Other processes, such as those of a container that starts again, are found by
+looking at all cgroups in turn, a bounded number of processes in each tick.
+"""
+
+from collections.abc import Iterable
+import logging
+from typing import NamedTuple
+
+from actuators.base import GoneError, RefusedError
+from actuators.executor import Executor
+from actuators.journal import JournalError
+from actuators.oom_order import HIGHEST, OOM, OWN, OomOrder
+from controller.core.decision import Action, Failure
+from controller.core.model import Knob, KnobValue, QosClass, Target, TargetKind, Workload
+from controller.core.units import NS_PER_SEC
+
+__all__ = ("OomReconciler", "OomState")
+
+_log = logging.getLogger(__name__)
+
+_ROUND_NS = 5 * NS_PER_SEC
+# New processes and cgroups per tick, or per half a second where ticks were left out: as many as the
+# knob poller reads. A look at a cgroup of two containers took 0.3 to 0.5 ms of CPU time on a busy
+# virtual machine, so a round over more than a hundred takes proportionally longer than 5 s.
+_PROCESSES = 64
+_CGROUPS = 4
+_PART_NS = NS_PER_SEC // 2
+_MOST_PARTS = 4
+
+
+class OomState(NamedTuple):
+    """``workloads`` have raised processes now; the others count processes since the start."""
+
+    workloads: int = 0
+    raised: int = 0
+    failed: int = 0
+
+
+class OomReconciler:
+    """Raises the oom_score_adj of the processes of best-effort workloads, through *executor*."""
+
+    def __init__(self, executor: Executor, actuator: OomOrder) -> None:
+        self._executor = executor
+        self._actuator = actuator
+        self._on = False
+        self._wanted: dict[Target, None] = {}
+        self._held: dict[Target, None] = {}
+        # The next one is the last; new ones are put there.
+        self._queue: list[Target] = []
+        self._due_ns = self._last_ns = 0
+        self._problem = ""
+
+    @property
+    def state(self) -> OomState:
+        """The present state, for reports."""
+        return OomState(len(self._held), self._actuator.raised, self._actuator.failed)
+
+    def reconfigure(self, on: bool) -> None:
+        """Raise processes from now on, or give back what they had."""
+        self._on = on
+
+    def set_workloads(self, workloads: Iterable[Workload]) -> None:
+        """Set the present workloads; the processes of the best-effort ones are raised."""
+        before = self._wanted
+        self._wanted = {
+            Target(TargetKind.CGROUP, OOM, each.cgroup.id, each.path): None
+            for each in workloads
+            if each.qos is QosClass.BE
+        }
+        self._queue = [each for each in self._queue if each in self._wanted]
+        self._queue += [each for each in self._wanted if each not in before]
+
+    def reset(self) -> None:
+        """Start over after everything of the agent was undone."""
+        for target in (*self._held, *self._wanted):
+            self._actuator.forget(target)
+        self._held.clear()
+        self._queue = list(self._wanted)
+        self._due_ns = 0
+
+    def reconcile(self, now_ns: int) -> None:
+        """Look at some processes and raise those that are new; in enforce mode only."""
+        wanted = self._wanted if self._on else {}
+        for target in [each for each in self._held if each not in wanted]:
+            if not self._request(target, OWN, "no best-effort work that is ordered", now_ns):
+                del self._held[target]
+        if not self._on:
+            return
+        if not self._queue and now_ns >= self._due_ns:
+            self._due_ns = now_ns + _ROUND_NS
+            self._queue = [*reversed(self._wanted)]
+        parts = min(_MOST_PARTS, max(1, (now_ns - self._last_ns) // _PART_NS))
+        self._last_ns = now_ns
+        before, most = self._actuator.raised, parts * _PROCESSES
+        for _ in range(min(parts * _CGROUPS, len(self._queue))):
+            if most <= 0:
+                break
+            most -= self._look(self._queue.pop(), most, now_ns)
+        if raised := self._actuator.raised - before:
+            _log.info("%d processes of best-effort work have an oom_score_adj of 1000 now", raised)
+
+    def _look(self, target: Target, most: int, now_ns: int) -> int:
+        try:
+            found = self._actuator.look(target, most)
+            if self._actuator.lacks(target):
+                if self._actuator.holds(target):
+                    self._actuator.raise_seen(target)
+                else:
+                    self._request(target, HIGHEST, "best-effort work goes first", now_ns)
+            if self._actuator.holds(target):
+                self._held[target] = None
+        except GoneError:
+            return 0  # the next scan finds no such workload, and its record is dropped
+        except (RefusedError, JournalError) as error:
+            self._log_problem(str(error))
+            return 0
+        if found == most:
+            self._queue.append(target)  # the rest of it
+        return found
+
+    def _request(self, target: Target, value: KnobValue, reason: str, now_ns: int) -> bool:
+        """Write *value*; return whether the cgroup is held then."""
+        previous = OWN if value == HIGHEST else HIGHEST
+        action = Action(
+            target=target, knob=Knob.OOM_SCORE_ADJ, previous=previous, value=value, reason=reason
+        )
+        (outcome,) = self._executor.execute([action], now_ns=now_ns)
+        if outcome.failure is Failure.REFUSED:
+            self._log_problem(outcome.message)
+        return outcome.applied == HIGHEST
+
+    def _log_problem(self, problem: str) -> None:
+        # Logged when the text changes: the same problem may recur in every round.
+        if problem != self._problem:
+            self._problem = problem
+            _log.warning("oom_score_adj: %s", problem)
