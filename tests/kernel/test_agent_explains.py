@@ -51,7 +51,7 @@ def test_a_service_that_its_own_quota_throttles(site: Site, explain: Explain) ->
         running.start()
         seen_in_ticks(agent, "self")
         assert agent.stop() == 0
-    assert "throttled by its own" in explain.text("web")
+    assert "held back by its own limit" in explain.text("web")
     (suffering, *_) = explain.incidents("web", "suffering")
     assert suffering["channel"] == "cpu"
     assert "squeeze" not in suffering["states_ns"]
