@@ -418,6 +418,10 @@ class Node:
             self.refresh_targets()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._knob_poller.update(outcomes)
+        # Work that grows has to be seen before it reaches a limit that was lowered for a service.
+        self._memory.closely = any(
+            each.knob is Knob.MEMORY_MAX and each.part > 0 for each in plan.rungs
+        )
         self.cores.reconcile(now_ns, moves)
         self.oom.reconcile(now_ns)
         return outcomes

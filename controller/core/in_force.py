@@ -85,8 +85,11 @@ class HeldKnob(NamedTuple):
 
     @property
     def limits(self) -> bool:
-        """Whether it takes an amount of a resource away, unlike an order or a backstop."""
-        return self.knob not in ORDER and self.knob not in BACKSTOPS
+        """Whether it takes an amount of a resource away, unlike an order or a backstop.
+
+        A backstop does where a loop moved it.
+        """
+        return self.knob not in ORDER and (self.knob not in BACKSTOPS or self.service is not None)
 
 
 class Limited(NamedTuple):
@@ -195,6 +198,8 @@ def _limited(
         places = [(cgroup.hierarchy, cgroup.id)]
         if workload.quota_at is not None:
             places.append((workload.quota_at.scope, workload.quota_at.id))
+        if workload.memory_at is not None:
+            places.append((workload.memory_at.scope, workload.memory_at.id))
         found = [
             each
             for each in (*everyones, *(k for place in places for k in by_cgroup.get(place, ())))

@@ -184,6 +184,7 @@ class Planner:
             hold=hold,
             probe=executed and not self._released,
             memory_shares=self._memory.shares,
+            guarded=self._memory.guarded,
         )
         if self._released:
             actions = self._actions.build_released(context)
@@ -191,7 +192,13 @@ class Planner:
             overlap = snapshot.core_overlap_ratio
             actions = (
                 *self._actions.build(self._channels, grants, overlap, context),
-                *self._memory.actions(self._knobs, context.resync, now_ns),
+                *self._memory.actions(
+                    self._knobs,
+                    context.resync,
+                    now_ns,
+                    self._channels.cache_squeeze,
+                    reason_of(self._channels.loops[Channel.MEMORY]),
+                ),
             )
         self._knobs.commit(actions)
         self._workload_index = self._learner.update(

@@ -46,7 +46,10 @@ _HOST_ROWS = re.compile(rb"^(MemTotal|MemAvailable):\s+([0-9]+)", re.MULTILINE)
 
 
 class MemoryMeter:
-    """Reads what the memory guard needs; off until ``reconfigure``. For the control thread."""
+    """Reads what the memory guard needs; off until ``reconfigure``. For the control thread.
+
+    ``closely``, which the caller sets: each poll reads, as if memory was gone soon.
+    """
 
     def __init__(self, hierarchy: MemoryHierarchy, meminfo: Path = _MEMINFO) -> None:
         self._hierarchy = hierarchy
@@ -59,6 +62,7 @@ class MemoryMeter:
         self._workloads = _Cgroups(hierarchy)
         self._due_ns = 0
         self._sample: MemorySample | None = None
+        self.closely = False
 
     def reconfigure(self, on: bool, capacity: int | None = None, short: int = 0) -> None:
         """Measure from now on, if *on*.
@@ -87,7 +91,8 @@ class MemoryMeter:
         available = None if before is None else before.available_bytes
         least = max(self._short, SOON_BYTES) if len(self._limited) <= _FEW else self._short
         is_round = now_ns >= self._due_ns
-        if not is_round and available is not None and available >= least:
+        is_plenty = available is not None and available >= least and not self.closely
+        if not is_round and is_plenty:
             return before
         if is_round:
             self._due_ns = now_ns + _ROUND_NS

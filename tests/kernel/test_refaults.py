@@ -122,15 +122,15 @@ class ReadersNode:
         """Not asked for."""
         return True
 
-    def write(self) -> None:
-        """Write the configuration of an agent."""
+    def write(self, memory: str = "guard: false") -> None:
+        """Write the configuration of an agent; *memory* is that section."""
         (self.home / "reader.yaml").write_text(
             "name: reader\nchannels: [memory]\nsched_idle: false\nindicators:\n"
             "  refaults: {sweet_point: 20/s, resolution: 1/s, filter: 0s}\n"
         )
         path = "/" + str(self.root.relative_to(self._layout.mount))
         self.config.write_text(
-            f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nmemory: {{guard: false}}\n"
+            f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nmemory: {{{memory}}}\n"
             f"state_dir: {self.home}/state\ndata_dir: {self.home}/data\n"
             "profiles: [reader.yaml]\nworkloads:\n"
             f"  - {{name: web, cgroup: {path}/web, class: latency-sensitive, profile: reader}}\n"
@@ -229,3 +229,39 @@ def test_the_state_names_the_cause_and_a_service_at_its_own_limit_gets_no_squeez
         agent.watch(10, is_not_squeezed)
         demand = agent.series("sweetpoint_channel_demand_ratio")["memory",]
         assert demand == 0
+
+
+@pytest.mark.thorough
+def test_on_v1_best_effort_keeps_less_page_cache_until_the_service_keeps_its_own(
+    node: ReadersNode,
+) -> None:
+    if node.memory.version == "v2":
+        pytest.skip("v2 has memory.high")
+    # What best-effort work keeps at least, 64 MiB above its need, has to fit.
+    node.limit(node.below, 220)
+    node.write("capacity: 220MiB, margin: 8MiB")
+    limit = node.below / "batch/memory.limit_in_bytes"
+    before = limit.read_text()
+    with ExitStack() as stack:
+        web, job = node.start("web", 100), node.start("batch/job", 400)
+        stack.callback(web.close)
+        stack.callback(job.close)
+
+        def refaults_of_a_pass() -> int:
+            count = node.kernel_refaults()
+            job.read()
+            web.read()
+            return node.kernel_refaults() - count
+
+        eventually("refaults", lambda: refaults_of_a_pass() > 1000)
+        with AgentRun(node).ready() as agent:
+            eventually("no refaults", lambda: refaults_of_a_pass() == 0)
+            assert int(limit.read_text()) < 140 * MIB
+            assert agent.series("sweetpoint_channel_demand_ratio")["memory",] > 0
+            knobs = agent.status()["in_force"]["knobs"]
+            (held,) = (each for each in knobs if each["knob"] == "memory.max")
+            assert (held["service"], held["indicator"]) == ("web", "refaults")
+            decisions = [each["text"] for each in agent.status()["decisions"]]
+            assert any("page cache limited" in each for each in decisions), decisions
+            assert job.process.poll() is None
+        assert limit.read_text() == before

@@ -142,6 +142,12 @@ class Channels:
         from_cache = self._shared_quota.part > self.cpu.demand
         return self.loops[Channel.CACHE if from_cache else Channel.CPU]
 
+    @property
+    def cache_squeeze(self) -> float:
+        """The part of best-effort's page cache that is to go, from 0 to 1."""
+        rungs = (rung for each in self.ladders for rung in each.ladder.rungs)
+        return next((rung.part for rung in rungs if rung.knob is Knob.MEMORY_MAX), 0.0)
+
     def step(
         self,
         snapshot: Snapshot,
@@ -154,12 +160,14 @@ class Channels:
         hold: bool,
         probe: bool,
         memory_shares: Mapping[CgroupId, float],
+        guarded: frozenset[CgroupId],
     ) -> tuple[TickContext, Mapping[CgroupId, float]]:
         """Move all channels; return the context of this tick and the CPUs to grant by cgroup.
 
         *tracker* and *knobs* have taken *snapshot*, *dt_ns* after the last one, of which ticks
         were left out for *left_out_ns*. On *hold* the demands stay. *probe*: micro-probes may
         lower a grant. *memory_shares*: what workloads may have of the memory at most.
+        *guarded*: the cgroups whose limit of memory the guard moves.
         """
         specs = self._routing.update(workload_index, self.loops, snapshot.time_ns)
         has_shares = bool(memory_shares or workload_index.memory_limits)
@@ -177,6 +185,7 @@ class Channels:
             harm=self._harm if settings.law.find_harm else None,
             left_out_s=left_out_ns / 1e9,
             memory_shares=memory_shares,
+            guarded=guarded,
         )
         if context.harm is not None:
             loops = self.loops[Channel.CACHE]

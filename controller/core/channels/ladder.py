@@ -37,7 +37,7 @@ class TickContext(NamedTuple):
     indicators may have had their values. ``left_out_s`` is how long ticks were left out before.
     ``resync``: the workloads changed, or a knob changed by another program, so earlier writes
     cannot be relied on. ``memory_shares`` are bytes that best-effort workloads may have at most, by
-    the memory guard.
+    the memory guard; ``guarded`` are the cgroups whose limit of memory it moves.
     """
 
     now_ns: int
@@ -51,6 +51,7 @@ class TickContext(NamedTuple):
     harm: HarmFinder | None = None
     memory_shares: Mapping[CgroupId, float] = MappingProxyType({})
     left_out_s: float = 0.0
+    guarded: frozenset[CgroupId] = frozenset()
 
     @property
     def elapsed_s(self) -> float:
@@ -91,8 +92,13 @@ class Rung(Protocol):
         """Return the setting in a few words."""
 
 
+# The guard's limit of v1 moves as memory.high does on v2.
+_AS = {Knob.MEMORY_MAX: Knob.MEMORY_HIGH}
+
+
 def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
     """Return the limits of *knob* that satisfy all services present."""
+    knob = _AS.get(knob, knob)
     default = DEFAULT_LIMITS[knob]
     return tightest_limits(
         (profile.limits.get(knob, default) for profile in workload_index.profiles), default

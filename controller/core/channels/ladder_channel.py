@@ -11,6 +11,7 @@ from controller.core.channels.ladder import Ladder, Rung, TickContext
 from controller.core.channels.rung_trial import Front, RungTrial, count
 from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
+from controller.core.channels.rungs.memory_limit import MemoryLimitRung
 from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Action, Verdict
 from controller.core.loop.channel_loops import ChannelLoops, Specs
@@ -300,5 +301,5 @@ def rungs_of(channel: Channel, host: HostFacts, quota: SharedQuotaRung) -> list[
     if channel is Channel.NETWORK:
         return [LinkCeilingRung(host.links)] if host.links else []
     if channel is Channel.MEMORY:
-        return [MemoryHighRung(host.memory_bytes)] if host.memory_bytes else []
+        return [MemoryHighRung(host.memory_bytes), MemoryLimitRung()] if host.memory_bytes else []
     return [IoWeightRung(), *([IoMaxRung(host.disks)] if host.disks else [])]

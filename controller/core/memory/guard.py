@@ -7,6 +7,7 @@ the room: raised at once, lowered no further than ``limit_bytes`` allows.
 """
 
 from collections.abc import Iterable, Mapping
+import math
 
 from controller.core.decision import Action, MemoryReport, Verdict
 from controller.core.harm.cut import allocate
@@ -18,6 +19,7 @@ from controller.core.memory.room import (
     capacity_bytes,
     limit_bytes,
     margin_bytes,
+    squeezed_bytes,
 )
 from controller.core.model import CgroupId, Knob, MemorySample, MemoryUse, Mode
 from controller.core.pace.limiters import HoldOffLatch
@@ -34,8 +36,10 @@ _MIB = 1 << 20
 _NEAR = 64 * _MIB
 _SHARE_NS = NS_PER_SEC
 _LEAST_SHARE = 16.0 * _MIB
-# Limits are moved by this part of the capacity at least: less is noise.
+# Limits are moved by this part of the capacity at least: less is noise. In a squeeze of v1 a step
+# has 64 MiB at most.
 _QUANTUM = 1 / 256
+_SQUEEZE_QUANTUM = 8 * _MIB
 
 
 class MemoryGuardian:
@@ -45,6 +49,7 @@ class MemoryGuardian:
     nothing was measured yet. ``verdicts`` say what changed in this tick. ``shares`` is what each
     best-effort workload may need while the room is short, for memory.high: below its limit the
     kernel slows a workload down that grows, and ends none. They are in proportion to the needs.
+    v1 has no memory.high: there a squeeze for a service lowers the limits, see ``squeezed_bytes``.
     """
 
     __slots__ = (
@@ -55,6 +60,7 @@ class MemoryGuardian:
         "_meter",
         "_sample",
         "_shared_ns",
+        "_tops",
         "_unlimited",
         "report",
         "shares",
@@ -70,6 +76,8 @@ class MemoryGuardian:
         self._latch = HoldOffLatch()
         self._shared_ns = 0
         self._unlimited = 0
+        # What each cgroup of v1 used when the present squeeze began.
+        self._tops: dict[CgroupId, int] = {}
         self.report: MemoryReport | None = None
         self.shares: Mapping[CgroupId, float] = _NO_SHARES
         self.verdicts: list[Verdict] = []
@@ -79,6 +87,12 @@ class MemoryGuardian:
         """Whether so little memory is available that it may be gone within a second."""
         report = self.report
         return report is not None and report.available_bytes < SOON_BYTES
+
+    @property
+    def guarded(self) -> frozenset[CgroupId]:
+        """The cgroups whose limit the guard moves now; none while it is off."""
+        report = self.report
+        return frozenset(() if report is None else (each.cgroup for each in self._limited))
 
     def update(
         self, sample: MemorySample | None, settings: Settings, index: WorkloadIndex, now_ns: int
@@ -112,13 +126,18 @@ class MemoryGuardian:
         self._judge(self.report)
         self._share(self.report, sample.workloads, index, now_ns)
 
-    def actions(self, knobs: KnobState, resync: bool, now_ns: int) -> list[Action]:
-        """Return the writes of memory.max in this tick."""
+    def actions(
+        self, knobs: KnobState, resync: bool, now_ns: int, part: float = 0.0, why: str = ""
+    ) -> list[Action]:
+        """Return the writes of memory.max in this tick.
+
+        *part* of the page cache is to go, on v1 only, *why*: the service that suffers.
+        """
         if self.report is None:
             return _restore(knobs, "the memory guard is off", now_ns) if resync else []
         if not self._fresh and not resync:
             return []
-        return list(self._moves(self.report, knobs, now_ns))
+        return list(self._moves(self.report, knobs, now_ns, part, why))
 
     def _share(
         self, report: MemoryReport, uses: Iterable[MemoryUse], index: WorkloadIndex, now_ns: int
@@ -156,23 +175,33 @@ class MemoryGuardian:
     def _say(self, text: str) -> None:
         self.verdicts.append(Verdict(subject="memory", text=text))
 
-    def _moves(self, report: MemoryReport, knobs: KnobState, now_ns: int) -> Iterable[Action]:
+    def _moves(
+        self, report: MemoryReport, knobs: KnobState, now_ns: int, part: float, why: str
+    ) -> Iterable[Action]:
         others, capacity = report.others_bytes, report.capacity_bytes
-        reason = (
+        needs = (
             f"everything but best-effort work needs {format_bytes(others)} of "
             f"{format_bytes(capacity)}"
         )
         spare = report.room_bytes - report.needed_bytes
+        if part <= 0:
+            self._tops = {}
         for use in self._limited:
             key = (*use.cgroup, Knob.MEMORY_MAX)
             original, current = knobs.original(*key), knobs.value(*key)
             if original is None or current is None:
                 continue
             now_bytes = parse_amount(current)
-            limit = limit_bytes(use, spare, now_bytes)
+            most, quantum, reason = math.inf, _QUANTUM * capacity, needs
+            if part > 0 and use.cgroup.hierarchy != "v2":
+                top = self._tops.setdefault(use.cgroup, use.used_bytes)
+                most = squeezed_bytes(use, top, part, capacity)
+                if most < use.needed_bytes + spare:
+                    quantum, reason = min(quantum, _SQUEEZE_QUANTUM), why
+            limit = limit_bytes(use, spare, now_bytes, most)
             if limit >= parse_amount(original):
                 action = knobs.restore(*key, reason, now_ns)
-            elif current != original and abs(limit - now_bytes) < _QUANTUM * capacity:
+            elif current != original and abs(limit - now_bytes) < quantum:
                 continue
             else:
                 action = knobs.request(*key, format_amount(limit), reason, now_ns)

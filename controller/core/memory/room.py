@@ -10,12 +10,20 @@ not (tried on 6.12, with services of 90 and 180 MiB).
 """
 
 from collections import deque
+import math
 
 from controller.core.model import MemoryUse
 from controller.core.settings import HostFacts, MemoryGuard
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("SOON_BYTES", "RoomMeter", "capacity_bytes", "limit_bytes", "margin_bytes")
+__all__ = (
+    "SOON_BYTES",
+    "RoomMeter",
+    "capacity_bytes",
+    "limit_bytes",
+    "margin_bytes",
+    "squeezed_bytes",
+)
 
 _MIB = 1 << 20
 _LEAST_MARGIN = 0.03
@@ -35,6 +43,11 @@ _ABOVE_NEED = 8 * _MIB
 # v1: one write reclaims at most so much page cache in the time of the control thread (180 MiB took
 # 0.6 ms on 6.18).
 _RECLAIM_STEP = 64 * _MIB
+# v1: while the node has memory a squeeze for a service leaves best-effort work so much above its
+# need, an eighth of the capacity between these two. The limit is moved in each tick meanwhile, so
+# only work that grows by more than that within a tick is ended.
+_LEAST_SPARED = 64 * _MIB
+_MOST_SPARED = 1 << 30
 
 
 def capacity_bytes(guard: MemoryGuard, host: HostFacts) -> int | None:
@@ -80,14 +93,28 @@ class RoomMeter:
         return capacity - margin - self.others_bytes
 
 
-def limit_bytes(use: MemoryUse, spare_bytes: int, now_bytes: float) -> float:
+def squeezed_bytes(use: MemoryUse, top_bytes: int, part: float, capacity: int) -> float:
+    """Return what a cgroup of v1 may hold at *part* (0 to 1) of a squeeze for a service.
+
+    *top_bytes* is what it used when the squeeze began. Equal steps of *part* are equal factors,
+    down to what it needs and something to grow, so that nothing but page cache is taken.
+    """
+    spared = min(_MOST_SPARED, max(_LEAST_SPARED, capacity // 8))
+    bottom = use.needed_bytes + spared
+    return float(bottom * (max(top_bytes, bottom) / bottom) ** (1.0 - part))
+
+
+def limit_bytes(
+    use: MemoryUse, spare_bytes: int, now_bytes: float, most_bytes: float = math.inf
+) -> float:
     """Return the limit of a cgroup whose limit is *now_bytes*, infinity for none.
 
     *spare_bytes* is what all limited cgroups leave of the room; below 0: they need more than the
-    room. Each may take all of it, because a limit that is not needed would kill. A limit is raised
-    only to that, and lowered to that or as far as the use allows; in whole MiB.
+    room. Each may take all of it, because a limit that is not needed would kill, but no more than
+    *most_bytes*. A limit is raised only to that, and lowered to that or as far as the use allows;
+    in whole MiB.
     """
-    allowed = (use.needed_bytes + spare_bytes) // _MIB * _MIB
+    allowed = min(use.needed_bytes + spare_bytes, most_bytes) // _MIB * _MIB
     if allowed >= now_bytes:
         return allowed
     if use.cgroup.hierarchy == "v2":

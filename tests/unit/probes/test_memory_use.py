@@ -120,6 +120,20 @@ def test_with_memory_for_more_than_a_second_each_second_is_enough(host: Host) ->
     assert found[1] is not found[0]
 
 
+def test_while_a_limit_is_lowered_for_a_service_each_poll_reads(host: Host) -> None:
+    host.meter.set_workloads([job("a")])
+    host.meter.reconfigure(True)
+    host.set_available(5 << 20)
+    used = []
+    for number in range(4):
+        host.meter.closely = number == 2
+        host.set_use("/batch", 100 + number, cache=0)
+        sample = host.meter.poll(number)
+        assert sample is not None
+        used.append(sample.limited[0].used_bytes >> 10)
+    assert used == [100, 100, 102, 102]
+
+
 def test_memory_of_another_form_is_unknown(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_bytes(b"MemTotal: 100 kB\nMemAvailable: \xb2\xff kB\n")

@@ -43,25 +43,38 @@ SETTINGS = Settings(
 class Node:
     """A guard and one cgroup whose limit it moves; amounts in MiB."""
 
-    def __init__(self, original: str = "max", settings: Settings = SETTINGS) -> None:
+    def __init__(
+        self, original: str = "max", settings: Settings = SETTINGS, level: Target = LEVEL
+    ) -> None:
         self.settings, self.guard, self.knobs = settings, MemoryGuardian(), KnobState()
-        self.index = WorkloadIndex([JOB], {})
+        self.index, self.level = WorkloadIndex([JOB._replace(memory_at=level)], {}), level
         self.value = self.original = KnobValue(original)
         self.now_ns = 0
         self.resync = True
         self.jobs: tuple[MemoryUse, ...] = ()
+        self.reasons: list[str] = []
         self._outcomes: list[Outcome] = []
 
-    def tick(self, used: int, others: int, *, refuse: bool = False) -> str:
+    def tick(
+        self,
+        used: int,
+        others: int,
+        *,
+        refuse: bool = False,
+        needed: int | None = None,
+        part: float = 0.0,
+    ) -> str:
         """Make a tick, carry out its writes, and return the limit."""
         self.now_ns += NS_PER_SEC
         held = None if self.value == self.original else self.original
-        reading = KnobReading(LEVEL, Knob.MEMORY_MAX, self.value, held)
+        reading = KnobReading(self.level, Knob.MEMORY_MAX, self.value, held)
         self.knobs.update((reading,), self._outcomes, True, self.now_ns)
-        use = MemoryUse(CgroupId("v2", 9), used * MIB, used * MIB)
+        cgroup = CgroupId(self.level.scope, self.level.id)
+        use = MemoryUse(cgroup, used * MIB, (used if needed is None else needed) * MIB)
         sample = MemorySample(0, others * MIB, (use,), self.jobs)
         self.guard.update(sample, self.settings, self.index, self.now_ns)
-        actions = self.guard.actions(self.knobs, self.resync, self.now_ns)
+        actions = self.guard.actions(self.knobs, self.resync, self.now_ns, part, "web suffers")
+        self.reasons = [each.reason for each in actions]
         self.knobs.commit(tuple(actions))
         self._outcomes = [self._carry_out(each, refuse) for each in actions]
         amount = self.value
@@ -188,3 +201,35 @@ def test_a_cgroup_above_a_paused_workload_is_not_limited() -> None:
     node = Node()
     node.index = WorkloadIndex([JOB, other], {}, Pause(workloads=("other",)))
     assert node.tick(used=50, others=300) == "max"
+
+
+def test_on_v1_a_squeeze_takes_page_cache_step_by_step_and_gives_it_back_at_once() -> None:
+    node = Node(level=LEVEL._replace(scope="memory"))
+    assert node.tick(used=880, others=0, needed=100) == "900"
+    # The capacity of 1,000 leaves 125 above the need.
+    limits = [node.tick(used=880, others=0, needed=100, part=1.0)]
+    assert node.reasons == ["web suffers"]
+    while limits[-1] != "225":
+        limits.append(node.tick(used=int(limits[-1]), others=0, needed=100, part=1.0))
+    assert limits[:2] == ["816", "752"] and len(limits) == 11
+    # In a squeeze no small step is lost; half of it is half of the way in factors.
+    assert node.tick(used=225, others=0, needed=110, part=1.0) == "235"
+    assert node.tick(used=235, others=0, needed=100, part=0.5) == "444"
+    assert node.tick(used=440, others=0, needed=100) == "900"
+    (reason,) = node.reasons
+    assert reason.startswith("everything but best-effort work needs 0B of ")
+
+
+def test_on_v2_a_squeeze_moves_no_limit_of_the_guard() -> None:
+    squeezed, free = (Node().tick(used=880, others=0, needed=100, part=p) for p in (1.0, 0.0))
+    assert squeezed == free
+
+
+def test_what_is_guarded_is_known_while_the_guard_is_on() -> None:
+    node = Node()
+    assert node.guard.guarded == frozenset()
+    node.tick(used=50, others=300)
+    assert node.guard.guarded == {CgroupId("v2", 9)}
+    node.settings = replace(SETTINGS, memory=None)
+    node.tick(used=50, others=300)
+    assert node.guard.guarded == frozenset()

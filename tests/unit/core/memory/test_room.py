@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.memory.room import RoomMeter, capacity_bytes, limit_bytes, margin_bytes
+from controller.core.memory.room import (
+    RoomMeter,
+    capacity_bytes,
+    limit_bytes,
+    margin_bytes,
+    squeezed_bytes,
+)
 from controller.core.model import CgroupId, MemoryUse
 from controller.core.settings import HostFacts, MemoryGuard
 from controller.core.units import NS_PER_SEC
@@ -109,3 +115,41 @@ def test_page_cache_is_reclaimed_step_by_step_on_v1() -> None:
     cached = use(used=1000 * MIB, needed=100 * MIB, version="v1")
     assert limit_bytes(cached, 200 * MIB, math.inf) == 936 * MIB
     assert limit_bytes(cached._replace(used_bytes=320 * MIB), 200 * MIB, 936 * MIB) == 300 * MIB
+
+
+@pytest.mark.parametrize(
+    ("capacity", "spared"), [(300 * MIB, 64 * MIB), (4 * GIB, 512 * MIB), (64 * GIB, GIB)]
+)
+def test_a_squeeze_leaves_what_is_needed_and_something_to_grow(capacity: int, spared: int) -> None:
+    cached = use(used=20 * GIB, needed=3 * GIB, version="v1")
+    assert squeezed_bytes(cached, 20 * GIB, 1.0, capacity) == 3 * GIB + spared
+    assert squeezed_bytes(cached, 20 * GIB, 0.0, capacity) == 20 * GIB
+    assert squeezed_bytes(cached, 2 * GIB, 0.5, capacity) == 3 * GIB + spared
+
+
+@given(
+    used=sizes,
+    reclaimable=st.floats(0, 1),
+    top=sizes,
+    part=st.floats(0, 1),
+    spare=sizes,
+    now=st.one_of(st.just(math.inf), sizes),
+    capacity=sizes,
+)
+def test_a_squeeze_ends_no_work_that_grows_by_less_than_it_is_left(
+    used: int, reclaimable: float, top: int, part: float, spare: int, now: float, capacity: int
+) -> None:
+    it = use(used, used - round(used * reclaimable), "v1")
+    most = squeezed_bytes(it, top, part, capacity)
+    limit = limit_bytes(it, spare, now, most)
+    free = limit_bytes(it, spare, now)
+    assert limit <= max(free, now)
+    if limit < min(free, now):  # lower than the guard alone would have it
+        assert limit >= it.needed_bytes + min(spare, 63 * MIB)
+
+
+def test_in_a_squeeze_page_cache_is_reclaimed_step_by_step() -> None:
+    cached = use(used=1000 * MIB, needed=100 * MIB, version="v1")
+    assert limit_bytes(cached, 2000 * MIB, math.inf, 300 * MIB) == 936 * MIB
+    assert limit_bytes(cached._replace(used_bytes=320 * MIB), 0, 936 * MIB, 300 * MIB) == 256 * MIB
+    assert limit_bytes(cached, 2000 * MIB, 300 * MIB, 500 * MIB) == 500 * MIB
