@@ -87,10 +87,10 @@ class Channels:
         ladders = []
         for channel in Channel:
             if channel is not Channel.CPU:
-                facts = facts_for(channel, settings.host)
+                facts = facts_for(channel, settings)
                 ladder = before.get(channel)
                 if ladder is None or ladder.facts != facts:
-                    rungs = rungs_of(channel, settings.host, self._shared_quota)
+                    rungs = rungs_of(channel, settings, self._shared_quota)
                     ladder = LadderChannel(channel, settings, rungs, facts)
                 ladders.append(ladder)
         self.ladders = tuple(ladders)

@@ -21,7 +21,6 @@ from controller.core.model import Channel, Knob, Mode
 from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.settings import (
     DiskFacts,
-    HostFacts,
     IndicatorSpec,
     KnobLimits,
     LinkFacts,
@@ -77,7 +76,9 @@ class SharedQuotaRung:
 
 
 # The facts of the host that the rungs of a channel are made from.
-Facts = ResctrlFacts | tuple[LinkFacts, ...] | tuple[DiskFacts, ...] | int | None
+Facts = (
+    ResctrlFacts | tuple[LinkFacts, ...] | tuple[DiskFacts, ...] | tuple[int | None, bool] | None
+)
 
 
 class LadderChannel:
@@ -285,21 +286,28 @@ def _tries(settings: Settings) -> bool:
     return settings.law.rungs_by_work and settings.mode is Mode.ENFORCE
 
 
-def facts_for(channel: Channel, host: HostFacts) -> Facts:
+def facts_for(channel: Channel, settings: Settings) -> Facts:
     """Return the facts that the rungs of a channel are made from."""
+    host = settings.host
     if channel is Channel.CACHE:
         return host.resctrl
     if channel is Channel.NETWORK:
         return host.links
-    return host.memory_bytes if channel is Channel.MEMORY else host.disks
+    if channel is Channel.MEMORY:
+        return host.memory_bytes, settings.memory is not None
+    return host.disks
 
 
-def rungs_of(channel: Channel, host: HostFacts, quota: SharedQuotaRung) -> list[Rung]:
+def rungs_of(channel: Channel, settings: Settings, quota: SharedQuotaRung) -> list[Rung]:
     """Return the rungs that this host allows, cheapest first; *quota* is that of the planner."""
+    host = settings.host
     if channel is Channel.CACHE:
         return [*([CacheWaysRung(), MbaRung()] if host.resctrl else []), quota]
     if channel is Channel.NETWORK:
         return [LinkCeilingRung(host.links)] if host.links else []
     if channel is Channel.MEMORY:
-        return [MemoryHighRung(host.memory_bytes), MemoryLimitRung()] if host.memory_bytes else []
+        if not host.memory_bytes:
+            return []
+        guarded = [MemoryLimitRung()] if settings.memory is not None else []
+        return [MemoryHighRung(host.memory_bytes), *guarded]
     return [IoWeightRung(), *([IoMaxRung(host.disks)] if host.disks else [])]
