@@ -161,6 +161,7 @@ def systemd_log() -> list[str]:
     return [line for line in log.splitlines() if "systemd[1]" in line]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("node", ["units"], indirect=True)
 def test_a_reload_of_systemd_and_a_kill(node: StandaloneNode) -> None:
     assert isinstance(node.host, SystemdHost)
