@@ -50,7 +50,7 @@ class DemoCgroups:
         mounts = [cpu_mount, cpuacct_mount] if cpuacct_mount else [cpu_mount]
         self._cpu_parents = [mount / self.path[1:] for mount in mounts]
         self._parents = [*self._cpu_parents, *([unified / self.path[1:]] if unified else [])]
-        self._memory_parent = None if memory is None else memory / self.path[1:]
+        self._memory_parents = [] if memory is None else [memory / self.path[1:]]
 
     def create(self, names: tuple[str, ...]) -> None:
         """Create the parent and its children *names*.
@@ -73,9 +73,7 @@ class DemoCgroups:
 
         :raises DemoError: the memory hierarchy is read-only.
         """
-        assert self._memory_parent is not None
-        parents = dict.fromkeys((*self._cpu_parents, self._memory_parent))
-        for parent in parents:
+        for parent in self.directories(""):
             try:
                 parent.mkdir(exist_ok=True)
                 for name in ("", *names):
@@ -87,8 +85,8 @@ class DemoCgroups:
 
     def directories(self, name: str) -> list[Path]:
         """Return the cgroups *name* of the hierarchies that count CPU time and memory."""
-        parents = (*self._cpu_parents, *([self._memory_parent] if self._memory_parent else ()))
-        return [parent / name for parent in dict.fromkeys(parents)]
+        parents = dict.fromkeys((*self._cpu_parents, *self._memory_parents))
+        return [parent / name for parent in parents]
 
     def join(self, name: str, with_sockets: bool = False) -> None:
         """Move the calling process into the child *name*; for use between fork and exec.
@@ -136,7 +134,7 @@ class DemoCgroups:
             time.sleep(RETRY_S)
 
     def _all_parents(self) -> list[Path]:
-        return [*self._parents, *([self._memory_parent] if self._memory_parent else ())]
+        return [*self._parents, *self._memory_parents]
 
     def _directories(self) -> Iterator[Path]:
         """Yield children before their parents."""

@@ -24,7 +24,7 @@ from controller.core.settings import HostFacts, KnobLimits
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("Ladder", "Rung", "TickContext", "limits_of")
+__all__ = ("AskingRung", "Ladder", "Rung", "TickContext", "limits_of")
 
 # A demand on the border of two rungs belongs to the lower one.
 _TOLERANCE = 1e-9
@@ -90,6 +90,30 @@ class Rung(Protocol):
 
     def describe(self) -> str:
         """Return the setting in a few words."""
+
+
+class AskingRung:
+    """A rung that asks for a setting in [0, 1], which another part of the core writes."""
+
+    def __init__(self) -> None:
+        self.part = 0.0
+
+    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+        """Return *part*: the scale of this rung never changes."""
+        return part
+
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+        """Take *part*; there is a setting for any part."""
+        self.part = part
+        return part if part > 0 else None
+
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
+        """Return no writes: another part makes them."""
+        return []
+
+    def release(self) -> None:
+        """Demand nothing at once."""
+        self.part = 0.0
 
 
 # The guard's limit of v1 moves as memory.high does on v2.

@@ -7,13 +7,13 @@ The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 
 from dataclasses import replace
 
-from controller.core.channels.ladder import Ladder, Rung, TickContext
+from controller.core.channels.ladder import AskingRung, Ladder, Rung, TickContext
 from controller.core.channels.rung_trial import Front, RungTrial, count
 from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
 from controller.core.channels.rungs.memory_limit import MemoryLimitRung
 from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
-from controller.core.decision import Action, Verdict
+from controller.core.decision import Verdict
 from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.evidence import Evidence
 from controller.core.loop.selector import Choice
@@ -22,7 +22,6 @@ from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.settings import (
     DiskFacts,
     IndicatorSpec,
-    KnobLimits,
     LinkFacts,
     ResctrlFacts,
     SafeState,
@@ -39,12 +38,10 @@ __all__ = (
 )
 
 
-class SharedQuotaRung:
+class SharedQuotaRung(AskingRung):
     """The part of the quota's range that the cache channel demands; the cpu channel grants it."""
 
-    def __init__(self) -> None:
-        self.knob = Knob.CPU_QUOTA
-        self.part = 0.0
+    knob = Knob.CPU_QUOTA
 
     def usable(self, context: TickContext) -> bool:
         """Return whether there is a workload whose quota can be moved now."""
@@ -52,23 +49,6 @@ class SharedQuotaRung:
         return any(
             knobs.is_movable(each, self.knob, now_ns) for each in context.workload_index.best_effort
         )
-
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Return *part*: the scale of this rung never changes."""
-        return part
-
-    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Take *part*; the quota has a setting for any part."""
-        self.part = part
-        return part if part > 0 else None
-
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return no writes: those of the quota are the cpu channel's."""
-        return []
-
-    def release(self) -> None:
-        """Demand nothing at once."""
-        self.part = 0.0
 
     def describe(self) -> str:
         """Return the part of the quota's range in a few words."""

@@ -6,21 +6,16 @@ v1 has no limit that slows down, so the guard's is lowered towards what best-eff
 keeps less page cache, and the kernel drops the pages of others less often.
 """
 
-from controller.core.channels.ladder import TickContext
-from controller.core.decision import Action
+from controller.core.channels.ladder import AskingRung, TickContext
 from controller.core.model import Knob
-from controller.core.settings import KnobLimits
 
 __all__ = ("MemoryLimitRung",)
 
 
-class MemoryLimitRung:
+class MemoryLimitRung(AskingRung):
     """Asks for less page cache of best-effort work; ``MemoryGuardian`` writes the limits."""
 
     knob = Knob.MEMORY_MAX
-
-    def __init__(self) -> None:
-        self.part = 0.0
 
     def usable(self, context: TickContext) -> bool:
         """Return whether the guard has a limit of v1 that can be moved now."""
@@ -28,23 +23,6 @@ class MemoryLimitRung:
             target.hierarchy != "v2" and context.knobs.is_movable(target, self.knob, context.now_ns)
             for target in context.guarded
         )
-
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Return *part*: the scale of this rung never changes."""
-        return part
-
-    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Take *part*; there is a limit for any part."""
-        self.part = part
-        return part if part > 0 else None
-
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return no writes: those of the limit are the guard's."""
-        return []
-
-    def release(self) -> None:
-        """Demand nothing at once."""
-        self.part = 0.0
 
     def describe(self) -> str:
         """Return the part of the page cache that goes in a few words."""
