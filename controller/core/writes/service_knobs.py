@@ -15,11 +15,6 @@ __all__ = ("service_actions",)
 
 
 def service_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
-    """Return the writes of the services' own knobs that this tick needs."""
-    return _burst_actions(workload_index, knobs, now_ns)
-
-
-def _burst_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
     """Return the writes that let services accumulate quota that they did not use.
 
     Only a service that already has a quota gets a burst; its quota and period stay as they are. A
