@@ -21,6 +21,7 @@ from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.overload import PROFILE
 from tests.support.cgroups import children_of
+from tests.support.compiled import collect, lend
 from tests.support.waiting import DEADLINE_S, eventually
 
 __all__ = ("AgentRun", "Site")
@@ -114,6 +115,7 @@ class AgentRun:
         module: str = "controller.cli.main",
     ) -> None:
         self._site = site
+        lend(site.config)
         self.output = ""
         self.process = subprocess.Popen(
             [
@@ -216,6 +218,7 @@ class AgentRun:
         self._reader.join(DEADLINE_S)
         assert not self._reader.is_alive(), "another process has the agent's stderr"
         self.output = "".join(self._written)
+        collect(self._site.config)
         return code
 
     def stop(self, number: int = signal.SIGTERM) -> int:

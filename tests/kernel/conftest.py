@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.bpf.loader import use_cache
 from controller.probes.sched import SchedProbe
 from tests.kernel.agent import Site
 from tests.kernel.groups import Groups
 from tests.kernel.knobs import make_child, set_weight
 from tests.kernel.looking import Looking
+from tests.support.compiled import shared
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_programs() -> None:
+    """Keep the programs that tests load themselves."""
+    use_cache(shared("tests"))
 
 
 @pytest.fixture

@@ -153,7 +153,8 @@ def test_a_full_squeeze_of_many_hogs(
         else:
             # One quota for all might make a write of another program fail: 1 mcpu each is left.
             assert found.limits == [pytest.approx(0.001)] * len(found.jobs)
-        with hogs(found.jobs):
+        # One quota is used up by few, and those who wait for it take minutes to die in an emulator.
+        with hogs(found.jobs[: found.cpus] if found.is_v2 else found.jobs):
             eventually("each quota is used up", lambda: all(found.throttled))
 
 

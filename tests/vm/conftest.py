@@ -19,6 +19,7 @@ from actuators.core_scheduling import cookie
 from controller.probes.bpf import compiler
 from controller.probes.bpf.loader import use_cache
 from tests.support.beside import Beside, Child, Reporter
+from tests.support.compiled import keep_in, shared
 from tests.support.waiting import DEADLINE_S
 
 IN_GUEST = "SWEETPOINT_VM_REPORTS"
@@ -79,8 +80,9 @@ def _prepare_guest() -> None:
     ):
         if not os.path.ismount(point):
             subprocess.run(["mount", "-t", kind, kind, point], check=True)
-    # One compilation of a program for all tests.
-    use_cache(Path("/run/sweetpoint/programs"))
+    # One compilation of a program for all tests; the host's files cannot be written.
+    keep_in(Path("/run/sweetpoint/programs"))
+    use_cache(shared("tests"))
     # The limits of children are for machines that are ten times faster.
     compiler._TIMEOUT_S = cookie._CLEAR_S = DEADLINE_S
     # The root cgroup may have processes and still enable controllers for its children.
