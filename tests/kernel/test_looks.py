@@ -44,8 +44,9 @@ def test_a_quiet_agent_looks_and_a_service_that_suffers_gets_a_tick(site: Site) 
         assert "waits" not in found
         running.start()
         eventually("a squeeze", lambda: site.knobs() != before)
-        assert agent.series("sweetpoint_looks_total")["waits",] >= 1
+        # The first tick may have any cause, such as a look that came late; the next ones have this.
         assert looks(agent)["active"] >= 1
+        assert agent.series("sweetpoint_looks_total")["active",] >= 1
         assert agent.stop() == 0
 
 
