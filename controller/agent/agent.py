@@ -140,7 +140,8 @@ class Agent:
         if loaded.history.enabled and not options.once:
             self._history = History(loaded.data_dir, loaded.history)
         self._http = self._serve(loaded)
-        self._node = Node(loaded)
+        self._arrivals = Arrivals(loaded.nri)
+        self._node = Node(loaded, lambda: self._arrivals.pods)
         self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
         self._keeper = StateKeeper(options.lock, self._node.journals, self._store_again)
         self._follower = ConfigFollower(source, loaded, self._node)
@@ -167,7 +168,6 @@ class Agent:
         self._sources = Sources(self._node.warn_of_source)
         self._problems = SourceProblems(self._node.sampler)
         self._weight = OwnWeight()
-        self._arrivals = Arrivals(loaded.nri)
         self._arrivals.follow(self._enforces)
         source.keep()
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers that are about to run: the runtime's thread wakes the control thread for a tick."""
 
+from collections.abc import Mapping
 from pathlib import Path
 import signal
 import threading
@@ -9,11 +10,13 @@ import threading
 from controller.config.sections.agent import NriConfig, NriMode
 from controller.core.units import NS_PER_SEC
 from controller.nri.doorbell import Doorbell, DoorbellState
+from controller.workloads.pods.pod import RuntimePod
 
 __all__ = ("ARRIVAL", "Arrivals")
 
 # The signal to the control thread, which blocks it and waits for it between two ticks.
 ARRIVAL = signal.SIGRTMIN
+_NO_PODS: Mapping[str, RuntimePod] = {}
 
 
 class Arrivals:
@@ -48,6 +51,11 @@ class Arrivals:
     def state(self) -> DoorbellState | None:
         """What the runtime told so far."""
         return None if self._doorbell is None else self._doorbell.state
+
+    @property
+    def pods(self) -> Mapping[str, RuntimePod]:
+        """The pods that the runtime reported, by UID; another object after each change."""
+        return _NO_PODS if self._doorbell is None else self._doorbell.pods
 
     @property
     def waits(self) -> bool:

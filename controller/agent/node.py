@@ -58,6 +58,7 @@ from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, un
 from controller.reconcilers.oom_order import OomReconciler
 from controller.reconcilers.resctrl.control_group import ControlGroup
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
+from controller.workloads.pods.pod import RuntimePod
 
 if TYPE_CHECKING:
     from controller.kube.cluster import Cluster
@@ -82,11 +83,14 @@ class Node:
     ``enforcing``: whether knobs are written (enforce mode). ``workloads``: the ones measured and
     steered now. ``journals``: the records of what is held.
 
+    :param runtime_pods: see ``KubernetesSource``.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self, config: Config, runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict
+    ) -> None:
         self._layout = find_cgroup_layout()
         use_cache(config.state_dir / "programs")
         self._scanner = WorkloadScanner(self._layout)
@@ -123,7 +127,7 @@ class Node:
         # Last, because the cluster has threads and the probes are loaded in forked children.
         self._state_dir = config.state_dir
         self._write_note: Callable[[], None] = lambda: None
-        self.cluster = self._make_cluster(config)
+        self.cluster = self._make_cluster(config, runtime_pods)
         self._evictions = EvictionDispatcher(
             HostEvictions(config.eviction, self._layout, self._executor),
             None if self.cluster is None else self.cluster.evictions,
@@ -140,7 +144,9 @@ class Node:
 
         return ShapedLinks(config.network, self._layout)
 
-    def _make_cluster(self, config: Config) -> "Cluster | None":
+    def _make_cluster(
+        self, config: Config, runtime_pods: Callable[[], Mapping[str, RuntimePod]]
+    ) -> "Cluster | None":
         kubernetes = config.kubernetes
         if kubernetes is None:
             return None
@@ -150,7 +156,9 @@ class Node:
         def write_note() -> None:
             write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
 
-        cluster = Cluster(kubernetes, self._layout, lambda: self.sampler.cgroup_changes)
+        cluster = Cluster(
+            kubernetes, self._layout, lambda: self.sampler.cgroup_changes, runtime_pods
+        )
         write_note()
         self._write_note = write_note
         return cluster

@@ -39,6 +39,7 @@ from controller.kube.squeeze_events import SqueezeEvents
 from controller.kube.state import ClusterState
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.other_agents import Holds, OtherAgents
+from controller.workloads.pods.pod import RuntimePod
 from controller.workloads.pods.profile_choice import ChooseProfile, profile_chooser
 from controller.workloads.pods.source import KubernetesSource, merge_with_configured
 
@@ -61,6 +62,7 @@ class Cluster:
     if configured), and a worker sends requests.
 
     :param cgroup_changes: see ``PodCgroups``.
+    :param runtime_pods: see ``KubernetesSource``.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Cluster:
         config: KubernetesConfig,
         layout: CgroupLayout,
         cgroup_changes: Callable[[], int | None],
+        runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
     ) -> None:
         self._config = config
         rules = ClassRules(
@@ -87,6 +90,8 @@ class Cluster:
             config.cgroup_roots,
             config.capacity.names,
             cgroup_changes,
+            runtime_pods,
+            config.profiles.label_keys,
         )
         self._events = events = Events(self._api, self._worker, config.node, enabled=config.events)
         pod_of = self._source.pod_of

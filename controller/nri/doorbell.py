@@ -5,7 +5,8 @@
 The runtime (containerd, CRI-O) calls its NRI plugins and waits for their answers, while the cgroup
 of the container exists and its program does not run yet. The doorbell wakes the control thread,
 which makes a tick, and answers when that tick is over. So a new best-effort container has its knobs
-before its first instruction.
+before its first instruction. The runtime also says what pods there are, while the API server is
+away too.
 
 The answer is always empty. An adjustment in it would become a part of the specification that the
 runtime keeps, and the runtime would write it again after this agent has ended. So the executor
@@ -14,7 +15,7 @@ writes, with the journal. The doorbell decides nothing, and no container waits f
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 import contextlib
 from dataclasses import dataclass
 import logging
@@ -41,9 +42,13 @@ from controller.nri.messages import (
     decode_status,
     encode_response,
     is_arrival,
+    pod_that_came,
+    pod_that_went,
+    pods_that_run,
     register,
     synchronized,
 )
+from controller.workloads.pods.pod import RuntimePod
 
 __all__ = ("Doorbell", "DoorbellState")
 
@@ -56,6 +61,8 @@ _RECEIVE_BYTES = 1 << 16
 _MOST_LATE = 3
 _IMPATIENT_S = 60.0
 _LONGEST_BACKOFF_S = 60.0
+# A runtime that tells no removals must not fill the memory; kubelet runs 110 pods by default.
+_MOST_PODS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,9 @@ class DoorbellState:
 class Doorbell:
     """The plugin, in a thread of its own. ``begin`` and ``end`` are for the control thread.
 
+    ``pods``: the pods with containers, by UID, as the runtime reported them; never changed in
+    place.
+
     :param path: the socket of the runtime
     :param answer_within_s: the longest wait for a tick, in seconds
     :param wake: makes the control thread begin a tick soon
@@ -92,6 +102,7 @@ class Doorbell:
         self._socket: socket.socket | None = None
         self._problem = "not connected yet"
         self._in_time = self._late = 0
+        self.pods: Mapping[str, RuntimePod] = {}
         self._thread = threading.Thread(target=self._run, name="nri", daemon=True)
         self._thread.start()
 
@@ -173,10 +184,18 @@ class Doorbell:
         if request.method == "Configure":
             payload = configured()
         elif request.method == "Synchronize":
+            self._keep(pods_that_run(request.payload))
             payload = synchronized(request.payload)
         elif is_arrival(request):
+            self._keep(filter(None, [pod_that_came(request)]))
             self._ring()
+        elif (uid := pod_that_went(request)) is not None:
+            self.pods = {each: pod for each, pod in self.pods.items() if each != uid}
         return Message(PLUGIN, message.stream, RESPONSE, encode_response(payload))
+
+    def _keep(self, pods: Iterable[RuntimePod]) -> None:
+        kept = {**self.pods, **{pod.uid: pod for pod in pods}}
+        self.pods = dict(list(kept.items())[-_MOST_PODS:])
 
     def _ring(self) -> None:
         """Wake the control thread and wait for its tick."""

@@ -9,6 +9,8 @@ The wire format of protobuf is decoded here and not by its library: that costs 4
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from controller.workloads.pods.pod import RuntimePod
+
 __all__ = (
     "MessageError",
     "Request",
@@ -18,13 +20,17 @@ __all__ = (
     "encode_request",
     "encode_response",
     "is_arrival",
+    "pod_that_came",
+    "pod_that_went",
+    "pods_that_run",
     "register",
     "synchronized",
 )
 
 _PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 _RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
-# No name of a service or procedure is as long.
+_CHANGE = "StateChange"
+# No name of a service, a procedure, a namespace or a pod is longer.
 _LONGEST_TEXT = 253
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
@@ -38,8 +44,9 @@ class MessageError(Exception):
 
 
 # The events that the plugin asks for, by procedure; the bit of an event is 1 << (event - 1).
-_METHODS = {"RunPodSandbox": 1, "StartContainer": 6, "PostUpdateContainer": 9}
-_MASK = sum(1 << (each - 1) for each in _METHODS.values())
+_ARRIVALS = {"RunPodSandbox": 1, "StartContainer": 6, "PostUpdateContainer": 9}
+_REMOVAL, _REMOVED = "RemovePodSandbox", 3
+_MASK = sum(1 << (each - 1) for each in (*_ARRIVALS.values(), _REMOVED))
 
 
 class Request(NamedTuple):
@@ -67,9 +74,67 @@ def is_arrival(request: Request) -> bool:
 
     :raises MessageError: if its payload is broken
     """
-    if request.method != "StateChange":
-        return request.method in _METHODS
-    return _decode(request.payload).get(1, [0])[-1] in _METHODS.values()
+    if request.method != _CHANGE:
+        return request.method in _ARRIVALS
+    return _decode(request.payload).get(1, [0])[-1] in _ARRIVALS.values()
+
+
+def pod_that_came(request: Request) -> RuntimePod | None:
+    """Return the pod of the container that an arrival is about; ``None`` without a container.
+
+    :raises MessageError: if its payload is broken
+    """
+    fields = _decode(request.payload)
+    pod, container = (2, 3) if request.method == _CHANGE else (1, 2)
+    return _pod(_bytes(fields, pod), _bytes(fields, container)) if container in fields else None
+
+
+def pod_that_went(request: Request) -> str | None:
+    """Return the UID of the pod that *request* says is removed; ``None``: it says something else.
+
+    :raises MessageError: if its payload is broken
+    """
+    fields = _decode(request.payload)
+    if request.method == _CHANGE and fields.get(1, [0])[-1] == _REMOVED:
+        return _text(_decode(_bytes(fields, 2)), 3)
+    return _text(_decode(_bytes(fields, 1)), 3) if request.method == _REMOVAL else None
+
+
+def pods_that_run(payload: bytes) -> list[RuntimePod]:
+    """Return the pods with containers that a part of ``Synchronize`` lists.
+
+    :raises MessageError: if it is broken
+    """
+    fields = _decode(payload)
+    pods = {_text(_decode(pod), 1): pod for pod in _messages(fields, 1)}
+    # A later container of a pod has the value of an earlier one.
+    containers = {_text(_decode(each), 2): each for each in _messages(fields, 2)}
+    return [_pod(pods[id_], containers[id_]) for id_ in pods.keys() & containers.keys()]
+
+
+def _pod(pod: bytes, container: bytes) -> RuntimePod:
+    fields = _decode(pod)
+    linux = _decode(_bytes(_decode(container), 11))
+    return RuntimePod(
+        uid=_text(fields, 3),
+        namespace=_text(fields, 4),
+        name=_text(fields, 2),
+        labels=_map(fields, 5),
+        annotations=_map(fields, 6),
+        oom_score_adj=_signed(_decode(_bytes(linux, 4))),
+    )
+
+
+def _map(fields: _Fields, number: int) -> dict[str, str]:
+    entries = (_decode(each) for each in _messages(fields, number))
+    return {_long_text(each, 1): _long_text(each, 2) for each in entries}
+
+
+def _signed(wrapped: _Fields) -> int:
+    value = wrapped.get(1, [0])[-1]
+    if not isinstance(value, int):
+        raise MessageError("field 1 is no number")
+    return value - (1 << 64) if value >> 63 else value
 
 
 def decode_status(body: bytes) -> str:
@@ -167,8 +232,19 @@ def _bytes(fields: _Fields, number: int) -> bytes:
     return value
 
 
+def _messages(fields: _Fields, number: int) -> list[bytes]:
+    found = [each for each in fields.get(number, []) if isinstance(each, bytes)]
+    if len(found) != len(fields.get(number, [])):
+        raise MessageError(f"field {number} is a number")
+    return found
+
+
+def _long_text(fields: _Fields, number: int) -> str:
+    return _bytes(fields, number).decode(errors="replace")
+
+
 def _text(fields: _Fields, number: int) -> str:
-    text = _bytes(fields, number).decode(errors="replace")
+    text = _long_text(fields, number)
     if len(text) > _LONGEST_TEXT:
         raise MessageError(f"a text of {len(text)} characters")
     return text

@@ -3,6 +3,9 @@
 """Containers that the container runtime tells the chart's agent of before they run."""
 
 import json
+import os
+from pathlib import Path
+import signal
 
 import pytest
 
@@ -23,6 +26,7 @@ TOLD = {
 }
 # The first thing that the container does: it prints whether its pod is idle.
 FIRST = "cat /host$(sed -n 's/^.*:cpu:/\\/cpu/p' /proc/self/cgroup)/../cpu.idle; sleep 1000000"
+REQUESTS = {"requests": {"cpu": "10m"}}
 SPEC = {
     "volumes": [{"name": "host", "hostPath": {"path": "/sys/fs/cgroup"}}],
     "containers": [
@@ -34,11 +38,15 @@ SPEC = {
 }
 
 
+def status(node: RealNode, address: str) -> Json:
+    """Return the state of the agent at *address*."""
+    text = node.host.run("busybox", "wget", "-qO-", f"http://{address}:9464/statusz")
+    return dict(json.loads(text))
+
+
 def doorbell(release: Release) -> Json:
     """Return the state of the agent's plugin, from /statusz."""
-    address = release.agent()["status"]["podIP"]
-    status = release.node.host.run("busybox", "wget", "-qO-", f"http://{address}:9464/statusz")
-    found: Json = json.loads(status)["nri"]
+    found: Json = status(release.node, release.agent()["status"]["podIP"])["nri"]
     return found
 
 
@@ -83,3 +91,36 @@ def test_a_container_has_its_knobs_before_its_first_instruction(
         return in_time == PODS
 
     eventually("pods for which all ticks were in time", try_pod)
+
+
+def kill_container(agent: Json, node: RealNode) -> None:
+    """Kill the container of the pod *agent*, and leave its sandbox, which has the address."""
+    cgroup = node.host.cgroup("cpu", f"kubepods/burstable/pod{agent['metadata']['uid']}")
+    for file in cgroup.glob("*/cgroup.procs"):
+        for pid in map(int, file.read_text().split()):
+            if Path(f"/proc/{pid}/comm").read_text() != "pause\n":
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("release", [TOLD], indirect=True)
+def test_an_agent_that_starts_while_the_api_server_is_away_knows_the_pods(
+    release: Release, busy: str
+) -> None:
+    node, agent = release.node, release.agent()
+    # By its cgroup alone it would be a service.
+    node.run_pod(busy, "lowered", REQUESTS, labels={"sweetpoint.dev/qos": "best-effort"})
+
+    def knows_it() -> bool:
+        found = status(node, agent["status"]["podIP"])
+        # The page has little before the first tick.
+        every = found.get("workloads", ())
+        ours = [each["qos"] for each in every if each["name"].startswith(f"{busy}/lowered")]
+        return set(ours) == {"best-effort"} and not found["cluster"]["synced"]
+
+    plane = node.cluster.plane
+    plane.stop_server()
+    try:
+        kill_container(agent, node)
+        node.wait("the pod to be known", knows_it)
+    finally:
+        plane.start_server()

@@ -9,12 +9,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from controller.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Message, Trunk, encode
 from controller.nri.messages import encode_response
+from controller.workloads.pods.pod import RuntimePod
 from tests.support.waiting import DEADLINE_S
 
-__all__ = ("PROTO", "Runtime", "call", "start")
+__all__ = ("PROTO", "Runtime", "call", "container", "sandbox", "start")
 
 _TYPE = descriptor_pb2.FieldDescriptorProto
-# Message: field: (number, type); a type in words is another message.
+# Message: field: (number, type); a type in words is another message, with a star several of them.
 _API: dict[str, dict[str, tuple[int, int | str]]] = {
     "Request": {"service": (1, _TYPE.TYPE_STRING), "method": (2, _TYPE.TYPE_STRING),
                 "payload": (3, _TYPE.TYPE_BYTES), "timeout_nano": (4, _TYPE.TYPE_INT64)},
@@ -23,11 +24,20 @@ _API: dict[str, dict[str, tuple[int, int | str]]] = {
     "Register": {"plugin_name": (1, _TYPE.TYPE_STRING), "plugin_idx": (2, _TYPE.TYPE_STRING)},
     "Configured": {"events": (2, _TYPE.TYPE_INT32)},
     "Synchronized": {"more": (2, _TYPE.TYPE_BOOL)},
-    "Synchronize": {"more": (3, _TYPE.TYPE_BOOL)},
+    "Synchronize": {"pods": (1, "Pod*"), "containers": (2, "Container*"),
+                    "more": (3, _TYPE.TYPE_BOOL)},
+    "Entry": {"key": (1, _TYPE.TYPE_STRING), "value": (2, _TYPE.TYPE_STRING)},
     "Pod": {"id": (1, _TYPE.TYPE_STRING), "name": (2, _TYPE.TYPE_STRING),
-            "uid": (3, _TYPE.TYPE_STRING), "pid": (10, _TYPE.TYPE_UINT32)},
-    "Told": {"pod": (1, "Pod")},
-    "StateChange": {"event": (1, _TYPE.TYPE_INT32), "pod": (2, "Pod")},
+            "uid": (3, _TYPE.TYPE_STRING), "namespace": (4, _TYPE.TYPE_STRING),
+            "labels": (5, "Entry*"), "annotations": (6, "Entry*"),
+            "pid": (10, _TYPE.TYPE_UINT32)},
+    "Number": {"value": (1, _TYPE.TYPE_INT64)},
+    "Linux": {"oom_score_adj": (4, "Number")},
+    "Container": {"id": (1, _TYPE.TYPE_STRING), "pod_sandbox_id": (2, _TYPE.TYPE_STRING),
+                  "linux": (11, "Linux")},
+    "Told": {"pod": (1, "Pod"), "container": (2, "Container")},
+    "StateChange": {"event": (1, _TYPE.TYPE_INT32), "pod": (2, "Pod"),
+                    "container": (3, "Container")},
 }  # fmt: skip
 
 
@@ -38,7 +48,8 @@ def _classes() -> dict[str, Any]:
         for field, (number, kind) in fields.items():
             one = message.field.add(name=field, number=number, label=_TYPE.LABEL_OPTIONAL)
             if isinstance(kind, str):
-                one.type, one.type_name = _TYPE.TYPE_MESSAGE, f".nri.{kind}"
+                one.type, one.type_name = _TYPE.TYPE_MESSAGE, f".nri.{kind.rstrip('*')}"
+                one.label = _TYPE.LABEL_REPEATED if kind.endswith("*") else _TYPE.LABEL_OPTIONAL
             else:
                 one.type = kind  # type: ignore[assignment]
     pool = descriptor_pool.DescriptorPool()
@@ -62,9 +73,26 @@ def call(method: str, payload: bytes) -> bytes:
 
 
 def start(uid: str) -> bytes:
-    """Return the message about a container of the pod *uid* that is about to run."""
+    """Return the message about the pod *uid*, none of whose containers is about to run."""
     payload: bytes = PROTO["Told"](pod=PROTO["Pod"](uid=uid)).SerializeToString()
     return payload
+
+
+def sandbox(pod: RuntimePod) -> Any:
+    """Return the message of *pod*, with a name of its own for its sandbox."""
+    entries = [
+        [PROTO["Entry"](key=key, value=text) for key, text in sorted(each.items())]
+        for each in (pod.labels, pod.annotations)
+    ]
+    names = {"id": f"s-{pod.uid}", "name": pod.name, "uid": pod.uid, "namespace": pod.namespace}
+    return PROTO["Pod"](**names, labels=entries[0], annotations=entries[1])
+
+
+def container(pod: RuntimePod) -> Any:
+    """Return the message of a container of *pod*."""
+    score = PROTO["Number"](value=pod.oom_score_adj)
+    linux = PROTO["Linux"](oom_score_adj=score)
+    return PROTO["Container"](id=f"c-{pod.uid}", pod_sandbox_id=f"s-{pod.uid}", linux=linux)
 
 
 class Runtime:

@@ -10,12 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.workloads.pods.requests import extended_requests
 from controller.workloads.pods.untrusted_json import items, mapping, shown
 
-__all__ = ("Owner", "Pod", "PodError", "Pods", "is_uuid", "parse_pod")
+__all__ = (
+    "Owner",
+    "Pod",
+    "PodError",
+    "Pods",
+    "RuntimePod",
+    "is_uuid",
+    "parse_pod",
+    "parse_runtime_pod",
+)
 
 # The API server gives each pod a UUID. The id of a static pod comes from its manifest: metadata.uid
 # in any form, by default an MD5 (applyDefaults in pkg/kubelet/config/common.go). kubelet refuses
@@ -53,6 +62,13 @@ _KEY = re.compile(r"[A-Za-z0-9._/-]{1,317}")
 _MAX_CHARS = 16_384
 _MAX_OVERSIZED = 8
 _INT32 = range(-(2**31), 2**31)
+_MIRROR, _HASH = "kubernetes.io/config.mirror", "kubernetes.io/config.hash"
+# kubelet writes it to every pod that it gets, over what the owner wrote (pkg/kubelet/config).
+_SOURCE, _FROM_API = "kubernetes.io/config.source", "api"
+# Of the containers of pods that are critical to the node, and of all Guaranteed pods
+# (pkg/kubelet/qos/policy.go).
+_CRITICAL_SCORE = -997
+_CRITICAL_PRIORITY = 2_000_000_000
 
 
 class PodError(Exception):
@@ -139,8 +155,8 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
     meta, spec, status = (mapping(raw, key) for key in ("metadata", "spec", "status"))
     namespace, name = _name(meta, "namespace"), _name(meta, "name")
     annotations, oversized = _known(mapping(meta, "annotations"), frozenset())
-    mirror = "kubernetes.io/config.mirror" in annotations
-    uid = annotations.get("kubernetes.io/config.hash") if mirror else meta.get("uid")
+    mirror = _MIRROR in annotations
+    uid = annotations.get(_HASH) if mirror else meta.get("uid")
     if not isinstance(uid, str) or not (_STATIC_ID if mirror else _UUID).fullmatch(uid):
         raise PodError(f"pod {namespace}/{name}: {shown(uid)} is not the id of a pod")
     labels, _ = _known(mapping(meta, "labels"), _LABELS | label_keys)
@@ -163,6 +179,50 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         images=tuple(sorted(set(_images(spec)))),
         image_key=_image_key(spec),
         requests=extended_requests(spec),
+    )
+
+
+class RuntimePod(NamedTuple):
+    """A pod as the container runtime knows it; ``oom_score_adj`` is that of its containers.
+
+    All labels and annotations, as they were when its sandbox was made; their owner chose them.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    oom_score_adj: int
+
+
+def parse_runtime_pod(
+    given: RuntimePod, qos_class: str, label_keys: frozenset[str] = frozenset()
+) -> Pod:
+    """Return the pod that the runtime knows as *given*, whose cgroup has the class *qos_class*.
+
+    A static pod has ``mirror``, as its mirror pod would. Of the priority only is known whether the
+    pod is critical to the node. Owner, images, requests, containers and grace period are not.
+
+    :raises PodError: a field that identifies the pod is malformed.
+    """
+    annotations = {key: text for key, text in given.annotations.items() if key != _MIRROR}
+    if annotations.get(_SOURCE, _FROM_API) != _FROM_API:
+        annotations |= {_MIRROR: "", _HASH: given.uid}
+    critical = qos_class != "Guaranteed" and given.oom_score_adj <= _CRITICAL_SCORE
+    return parse_pod(
+        {
+            "metadata": {
+                "namespace": given.namespace,
+                "name": given.name,
+                "uid": given.uid,
+                "labels": given.labels,
+                "annotations": annotations,
+            },
+            "spec": {"priority": _CRITICAL_PRIORITY if critical else 0},
+            "status": {"qosClass": qos_class},
+        },
+        label_keys,
     )
 
 

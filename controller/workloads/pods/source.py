@@ -11,13 +11,17 @@ server is away, its last list stays in use.
 - Listed, without a cgroup: not started yet, or over. It is no workload.
 - Listed earlier, not listed now: kubelet has not removed it yet. It stays the workload of its last
   API object but cannot be evicted.
-- Never listed, and no pod of this host ever was: it is no workload. Without the list, or with that
-  of another node, nobody knows which pods are to be left alone.
-- Never listed, but others were: nothing is done to it in the first 5 s, in which the list usually
-  catches up. Then it is classified by its cgroup alone, again every 5 s until that decides. It is
-  named ``pod:UID`` and is a service of its own if latency-sensitive. It has the profile of a pod
-  without an API object, no limits, and cannot be evicted. As soon as it is listed, the first rule
-  applies.
+- Neither listed nor reported, and no pod of this host ever listed: it is no workload. Without the
+  list, or with that of another node, nobody knows which pods are to be left alone.
+- Never listed, but the container runtime reported it: nothing is done to it in the first 5 s, in
+  which the list usually catches up. Then it has the class, service and profile of its labels and
+  annotations. Best-effort work of a node whose list was read does not wait. The runtime knows no
+  owner and no extended resources, so the name of a service may differ, limits are missing, and the
+  pod cannot be evicted. As soon as it is listed, the first rule applies.
+- Never listed and not reported, but others were: it waits as well. Then it is classified by its
+  cgroup alone, again every 5 s until that decides. It is named ``pod:UID`` and is a service of its
+  own if latency-sensitive. It has the profile of a pod without an API object, no limits, and cannot
+  be evicted.
 - Some pods have their containers as workloads in their place (``containers.py``).
 - Static pods: the mirror pod has the id of the cgroup, so they are listed as other pods are. With
   or without the list their class is system. Where the id is a UUID, the mirror pod counts only if
@@ -46,7 +50,7 @@ from controller.workloads.pods.containers import (
     is_divided,
 )
 from controller.workloads.pods.identity import core_group, evictable, service_name
-from controller.workloads.pods.pod import Pod, Pods
+from controller.workloads.pods.pod import Pod, PodError, Pods, RuntimePod, parse_runtime_pod
 from controller.workloads.pods.profile_choice import ChooseProfile
 from controller.workloads.pods.requests import network_limit
 
@@ -89,6 +93,7 @@ def _above(path: str) -> Iterator[str]:
 _GRACE_NS = 5 * NS_PER_SEC
 # Bound for one scan: to classify a pod by its cgroup takes a tenth of a millisecond.
 _MAX_CGROUP_CHECKS = 50
+_NONE_REPORTED: Mapping[str, RuntimePod] = {}
 
 
 @dataclass(slots=True)
@@ -124,6 +129,9 @@ class KubernetesSource:
     :param roots: the cgroups that contain the pods of this node; ``None``: they are searched.
     :param names: the extended resources, CPU and memory, that best-effort pods are limited to.
     :param cgroup_changes: see ``PodCgroups``.
+    :param runtime_pods: returns the pods that the container runtime reported, by UID; must not
+        block, and return another object after a change.
+    :param label_keys: see ``parse_pod``.
     """
 
     def __init__(
@@ -134,9 +142,14 @@ class KubernetesSource:
         roots: tuple[str, ...] | None = None,
         names: tuple[str, str] = ("", ""),
         cgroup_changes: Callable[[], int | None] = lambda: None,
+        runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
+        label_keys: frozenset[str] = frozenset(),
     ) -> None:
         self._layout = layout
         self._pods = pods
+        self._runtime_pods = runtime_pods
+        self._label_keys = label_keys
+        self._reported = _NONE_REPORTED
         self._rules = rules
         self._names = names
         self._capacity = 1000 * len(possible_cpus()), memory_bytes()
@@ -144,7 +157,7 @@ class KubernetesSource:
         self._fixed_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
         self._classes: Counter[tuple[str, str]] = Counter()
-        self._inputs: tuple[Pods, Mapping[str, object], ChooseProfile] | None = None
+        self._inputs: tuple[Pods, Mapping[str, object], object, ChooseProfile] | None = None
         self._undecided = False  # whether the class of a pod is not known yet
         self._cgroup_checks = 0  # in this scan
         self._workloads: tuple[Workload, ...] = ()
@@ -163,7 +176,8 @@ class KubernetesSource:
         pods = self._pods()
         listed = pods.pods
         found = self._cgroups.scan(now_ns)
-        before, self._inputs = self._inputs, (pods, found, choose)
+        self._reported = self._runtime_pods() or _NONE_REPORTED
+        before, self._inputs = self._inputs, (pods, found, self._reported, choose)
         same = before is not None and all(map(operator.is_, before, self._inputs))
         if same and not self._undecided:
             return self._workloads
@@ -172,7 +186,7 @@ class KubernetesSource:
         self._choose_roots(found, listed)
         here = itertools.chain.from_iterable(found[root] for root in self.roots)
         self.matched = self.matched or any(cgroup.uid in listed for cgroup in here)
-        other_choices = before is not None and before[2] is not choose
+        other_choices = before is not None and before[3] is not choose
         known, entries = self._entries, dict[int, _Entry]()
         workloads: list[Workload] = []
         unlisted: list[_Entry] = []
@@ -250,10 +264,10 @@ class KubernetesSource:
     ) -> None:
         # A kubelet has one root. Other roots belong to nodes that run in containers here, or were
         # made by another program; the pods in them are left alone. The root of this node is the one
-        # with the agent's own pod; else the last choice, while it contains a listed pod; else the
-        # one with the most listed pods, of which several cgroups count once. Without any of these
-        # pods the last choice holds while that root contains pods; else it is the only root that
-        # contains pods.
+        # with the agent's own pod; else the last choice, while it contains a known pod, listed or
+        # reported; else the one with the most known pods, of which several cgroups count once.
+        # Without any of these pods the last choice holds while that root contains pods; else it is
+        # the only root that contains pods.
         if self._fixed_roots:
             self.roots = tuple(found)
             return
@@ -262,7 +276,7 @@ class KubernetesSource:
         ranks = {
             root: (own in here, root in self.roots and known > 0, known)
             for root, here in uids.items()
-            if (known := len(here & listed.keys())) or own in here
+            if (known := len(here & (listed.keys() | self._reported.keys()))) or own in here
         }
         inhabited = [root for root, cgroups in found.items() if cgroups]
         if ranks:
@@ -274,7 +288,9 @@ class KubernetesSource:
     def _update(self, entry: _Entry, pod: Pod | None, choose: ChooseProfile, now_ns: int) -> None:
         self._count(entry, -1)
         entry.listed = pod
-        entry.pod = pod = pod or entry.pod
+        entry.pod = pod = (
+            pod or entry.pod or self._reported_pod(entry.cgroup, now_ns >= entry.due_ns)
+        )
         if pod is not None:
             entry.classified = classify(pod, self._rules)
         elif (
@@ -291,6 +307,18 @@ class KubernetesSource:
             if workload != entry.workload:
                 entry.workload = workload
         self._count(entry, 1)
+
+    def _reported_pod(self, cgroup: PodCgroup, due: bool) -> Pod | None:
+        """Return the pod in *cgroup* as the runtime reported it; *due*: the list had its time."""
+        given = self._reported.get(cgroup.uid)
+        if given is None or not (due or self.matched):
+            return None
+        try:
+            pod = parse_runtime_pod(given, cgroup.qos_class, self._label_keys)
+        except PodError:  # a pod that no kubelet made
+            return None
+        is_best_effort = classify(pod, self._rules).qos is QosClass.BE
+        return pod if due or is_best_effort else None
 
     def _count(self, entry: _Entry | None, by: int) -> None:
         if entry is not None and entry.classified is not None:

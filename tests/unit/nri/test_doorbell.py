@@ -11,7 +11,8 @@ import pytest
 
 from controller.nri.doorbell import Doorbell
 from controller.nri.frames import PLUGIN, RESPONSE, RUNTIME, Message, encode
-from tests.support.nri import PROTO, Runtime, start
+from controller.workloads.pods.pod import RuntimePod
+from tests.support.nri import PROTO, Runtime, container, sandbox, start
 from tests.support.waiting import DEADLINE_S, eventually
 
 NEVER_S = DEADLINE_S
@@ -50,7 +51,7 @@ def test_a_container_starts_after_the_tick(
         runtime.ask(1, "Configure")
         stream, payload = runtime.answer()
         assert stream == 1
-        assert PROTO["Configured"].FromString(payload).events == 0b1_0010_0001
+        assert PROTO["Configured"].FromString(payload).events == 0b1_0010_0101
         runtime.ask(3, "Synchronize", PROTO["Synchronize"](more=True).SerializeToString())
         assert PROTO["Synchronized"].FromString(runtime.answer()[1]).more
 
@@ -64,6 +65,24 @@ def test_a_container_starts_after_the_tick(
         assert not doorbell.begin()
         eventually("an answer is counted", lambda: doorbell.state.in_time == 1)
         assert doorbell.state.problem == ""
+
+
+@pytest.mark.parametrize("doorbell", [0.01], indirect=True)
+def test_it_knows_the_pods_that_run(listener: socket.socket, doorbell: Doorbell) -> None:
+    one, two = (RuntimePod(f"u-{each}", "shop", f"p-{each}", {}, {}, 1000) for each in (1, 2))
+    there = PROTO["Synchronize"](pods=[sandbox(one)], containers=[container(one)])
+    came = PROTO["Told"](pod=sandbox(two), container=container(two)).SerializeToString()
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        runtime.ask(1, "Synchronize", there.SerializeToString())
+        assert runtime.answer() == (1, b"")
+        assert doorbell.pods == {"u-1": one}
+        runtime.ask(3, "StartContainer", came)
+        assert runtime.answer() == (3, b"")
+        assert doorbell.pods == {"u-1": one, "u-2": two}
+        runtime.ask(5, "RemovePodSandbox", start("u-1"))
+        assert runtime.answer() == (5, b"")
+        assert doorbell.pods == {"u-2": two}
 
 
 def test_a_tick_that_began_before_is_not_enough(

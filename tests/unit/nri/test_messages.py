@@ -16,12 +16,19 @@ from controller.nri.messages import (
     encode_request,
     encode_response,
     is_arrival,
+    pod_that_came,
+    pod_that_went,
+    pods_that_run,
     register,
     synchronized,
 )
-from tests.support.nri import PROTO, call, start
+from controller.workloads.pods.pod import RuntimePod
+from tests.support.nri import PROTO, call, container, sandbox, start
 
 TEXT = st.text(max_size=100)
+TEXTS = st.dictionaries(TEXT, st.text(max_size=1000), max_size=5)
+PODS = st.builds(RuntimePod, TEXT, TEXT, TEXT, TEXTS, TEXTS, st.integers(-1000, 1000))
+POD = RuntimePod("u-1", "shop", "batch-1", {"app": "batch"}, {"a/b": "c"}, -997)
 
 
 @pytest.mark.parametrize("method", ["RunPodSandbox", "StartContainer", "PostUpdateContainer"])
@@ -47,9 +54,40 @@ def test_other_events_are_none(method: str, payload: bytes) -> None:
     assert not is_arrival(decode_request(call(method, payload)))
 
 
+@given(PODS)
+def test_a_pod_comes_with_its_first_container(pod: RuntimePod) -> None:
+    told = PROTO["Told"](pod=sandbox(pod), container=container(pod)).SerializeToString()
+    assert pod_that_came(decode_request(call("StartContainer", told))) == pod
+    changed = PROTO["StateChange"](event=6, pod=sandbox(pod), container=container(pod))
+    assert pod_that_came(decode_request(call("StateChange", changed.SerializeToString()))) == pod
+
+
+@pytest.mark.parametrize("method", ["RunPodSandbox", "StateChange"])
+def test_a_pod_without_a_container_is_not_known_yet(method: str) -> None:
+    kind = "Told" if method == "RunPodSandbox" else "StateChange"
+    told = PROTO[kind](pod=sandbox(POD)).SerializeToString()
+    assert pod_that_came(decode_request(call(method, told))) is None
+
+
+def test_a_removed_pod_is_named() -> None:
+    new = PROTO["Told"](pod=sandbox(POD)).SerializeToString()
+    old = PROTO["StateChange"](event=3, pod=sandbox(POD)).SerializeToString()
+    assert pod_that_went(decode_request(call("RemovePodSandbox", new))) == "u-1"
+    assert pod_that_went(decode_request(call("StateChange", old))) == "u-1"
+    assert pod_that_went(decode_request(call("StopContainer", new))) is None
+
+
+@given(st.lists(PODS, unique_by=lambda pod: pod.uid, max_size=5))
+def test_pods_that_run_have_a_container(pods: list[RuntimePod]) -> None:
+    told = PROTO["Synchronize"](
+        pods=map(sandbox, pods), containers=map(container, pods[1:])
+    ).SerializeToString()
+    assert {pod.uid: pod for pod in pods_that_run(told)} == {pod.uid: pod for pod in pods[1:]}
+
+
 def test_answers_and_calls_are_what_the_runtime_expects() -> None:
-    # RunPodSandbox, StartContainer, PostUpdateContainer: the bits 0, 5 and 8.
-    assert PROTO["Configured"].FromString(configured()).events == 0b1_0010_0001
+    # RunPodSandbox, RemovePodSandbox, StartContainer, PostUpdateContainer: bits 0, 2, 5 and 8.
+    assert PROTO["Configured"].FromString(configured()).events == 0b1_0010_0101
     more = PROTO["Synchronize"](more=True).SerializeToString()
     assert PROTO["Synchronized"].FromString(synchronized(more)).more
     assert synchronized(b"") == b""
@@ -77,15 +115,18 @@ def test_calls_of_other_services_and_long_texts_are_refused() -> None:
 
 def test_of_mutated_bytes_nothing_but_message_errors_comes() -> None:
     chance = random.Random(1)
-    pod = PROTO["Pod"](id="a" * 64, name="batch-1", uid="1b2c", pid=77)
-    data = call("StateChange", PROTO["StateChange"](event=6, pod=pod).SerializeToString())
+    told = PROTO["StateChange"](event=6, pod=sandbox(POD), container=container(POD))
+    data = call("StateChange", told.SerializeToString())
     refused = 0
     for _ in range(10_000):
         mutated = bytearray(data)
         for _ in range(chance.randint(1, 5)):
             mutated[chance.randrange(len(mutated))] = chance.randrange(256)
         try:
-            is_arrival(decode_request(bytes(mutated)))
+            request = decode_request(bytes(mutated))
+            for read in (is_arrival, pod_that_came, pod_that_went):
+                read(request)
+            pods_that_run(request.payload)
         except MessageError:
             refused += 1
     assert refused > 1000

@@ -12,7 +12,7 @@ from controller.core.model import Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.workloads.pods.classify import ClassRules
-from controller.workloads.pods.pod import Pod, Pods
+from controller.workloads.pods.pod import Pod, Pods, RuntimePod
 from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
 from controller.workloads.pods.source import KubernetesSource
 from tests.support.kube.pods import profiles
@@ -48,7 +48,10 @@ class Node:
         hierarchy = "cpu" if version == "v1" else "v2"
         layout = CgroupLayout(hierarchy=hierarchy, mount=mount, version=version, unified=None)
         rules = ClassRules(own_uid=OWN)
-        self.source = KubernetesSource(layout, lambda: self.pods, rules, roots, names)
+        self.told: dict[str, RuntimePod] = {}
+        self.source = KubernetesSource(
+            layout, lambda: self.pods, rules, roots, names, runtime_pods=lambda: self.told
+        )
         self.now_s = 0
 
     def start(self, *pods: Pod, root: str = "kubepods") -> None:
@@ -60,6 +63,12 @@ class Node:
     def list(self, *pods: Pod) -> None:
         """Let the API server list exactly *pods*."""
         self.pods = Pods(pods={each.uid: each for each in pods}, synced=True)
+
+    def tell(self, pod: Pod, score: int = 1000, source: str = "api") -> None:
+        """Let the runtime tell *pod*, which kubelet has from *source*; *score*: oom_score_adj."""
+        texts = {"kubernetes.io/config.source": source}
+        told = RuntimePod(pod.uid, pod.namespace, pod.name, pod.labels, texts, score)
+        self.told = {**self.told, pod.uid: told}
 
     def claim(self, *claims: Pod) -> None:
         """Let the API server list *claims* too, which claim to be static pods of one id."""

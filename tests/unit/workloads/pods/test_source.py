@@ -10,6 +10,7 @@ import pytest
 
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.host.facts import memory_bytes, possible_cpus
+from controller.workloads.pods.classify import QOS_LABEL
 from controller.workloads.pods.pod import Owner
 from controller.workloads.pods.profile_choice import ProfileChoice
 from tests.unit.workloads.pods.fake_node import CONTAINERS, OWN, Node, pod, uid
@@ -267,6 +268,53 @@ def test_without_the_api_the_cgroup_decides_after_5_s(node: Node) -> None:
     assert found[f"pod:{uid(1)}"].service == f"pod:{uid(1)}@default"
     node.list(pod(1))
     assert "shop/p1" in {each.name for each in node.scan()}
+
+
+def test_without_the_api_the_runtime_decides_after_5_s(node: Node) -> None:
+    lowered = pod(1, labels={QOS_LABEL: "best-effort"})
+    service = pod(2, labels={"app": "shop-web"})
+    critical, static = pod(3, "BestEffort"), pod(4, "BestEffort")
+    node.start(lowered, service, critical, static)
+    node.tell(lowered)
+    node.tell(service)
+    node.tell(critical, score=-997)
+    node.tell(static, source="file")
+    assert node.scan() == () and node.scan(3) == ()
+    found = {each.whole_name: each for each in node.scan(2)}
+    assert {name: each.qos for name, each in found.items()} == {
+        "shop/p1": QosClass.BE,
+        "shop/p2": QosClass.LS,
+        "shop/p3": QosClass.SYSTEM,
+        "shop/p4": QosClass.SYSTEM,
+    }
+    assert found["shop/p2"].service == "shop/shop-web@default"
+    assert not found["shop/p1"].evictable and not node.source.matched
+    node.list(lowered, service, critical, static)
+    assert {each.whole_name: each.evictable for each in node.scan()}["shop/p1"]
+
+
+def test_best_effort_work_that_is_told_before_it_is_listed_does_not_wait(node: Node) -> None:
+    node.run(pod(1))
+    node.start(pod(2), pod(3, "BestEffort"))
+    node.tell(pod(2))
+    node.tell(pod(3))
+    assert {each.name for each in node.scan()} == {"shop/p1", "shop/p3"}
+    assert {each.name for each in node.scan(5)} == {"shop/p1", "shop/p2", "shop/p3"}
+
+
+def test_a_guaranteed_pod_is_not_critical_by_its_score(node: Node) -> None:
+    node.start(pod(1, "Guaranteed"))
+    node.tell(pod(1), score=-997)
+    node.scan()
+    (found,) = node.scan(5)
+    assert found.qos is QosClass.LS
+
+
+def test_what_the_runtime_tells_of_no_kubelet_is_left_out(node: Node) -> None:
+    node.start(pod(1))
+    node.tell(replace(pod(1), namespace="no/name"))
+    node.scan()
+    assert node.scan(5) == ()
 
 
 def test_no_pod_is_a_workload_before_the_list_has_one_of_this_host(node: Node) -> None:
