@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, Eviction, Outcome, Plan, Verdict
-from controller.core.eviction.budget import EvictionHistory
+from controller.core.eviction.budget import EvictionBudget, EvictionHistory
 from controller.core.eviction.candidates import (
     causes,
     eviction_candidates,
@@ -105,7 +105,9 @@ class Planner:
         self._actions = PlanActions(settings)
         self._memory = MemoryGuardian()
         self._decision_log = DecisionLog()
-        self._evictions = EvictionPolicy(settings.eviction, past_evictions or EvictionHistory())
+        self._evictions = EvictionPolicy(
+            EvictionBudget(settings.eviction, past_evictions or EvictionHistory())
+        )
         self._shortage = ShortageEvictions()
         self._last_ns: int | None = None
         self._limits = LimitTable()
@@ -129,10 +131,10 @@ class Planner:
             self._knobs.reset()
             self._held.reset()
             self._tracker.reset_links()  # links are shaped only while enforcing
-            self._evictions = EvictionPolicy(settings.eviction, self.past_evictions)
+            self._evictions = EvictionPolicy(EvictionBudget(settings.eviction, self.past_evictions))
         self._channels.reconfigure(settings)
         self._actions.reconfigure(settings)
-        self._evictions.limits = settings.eviction
+        self._evictions.budget.limits = settings.eviction
 
     def set_workloads(self, workloads: Sequence[Workload]) -> None:
         """Replace the workloads. The next step restores the knobs of workloads that are gone.
@@ -241,7 +243,9 @@ class Planner:
             if not self._channels.loops[Channel.CACHE].is_needed(index):
                 self._actions.forget_cookies()
         if self._released:
-            self._evictions = EvictionPolicy(self._settings.eviction, self.past_evictions)
+            self._evictions = EvictionPolicy(
+                EvictionBudget(self._settings.eviction, self.past_evictions)
+            )
         return (Verdict(subject="pause", text=describe_pause(pause)),)
 
     @property

@@ -32,13 +32,13 @@ class EvictionHistory(NamedTuple):
 
 
 class EvictionBudget:
-    """The evictions of the last hour, at most *limits* has; ``before`` binds this budget."""
+    """The evictions of the last hour, at most ``limits`` has; ``before`` binds this budget."""
 
-    __slots__ = ("_asked_ns", "_excluded_ns", "_per_hour", "before")
+    __slots__ = ("_asked_ns", "_excluded_ns", "before", "limits")
 
     def __init__(self, limits: EvictionLimits, before: EvictionHistory) -> None:
         self.before = before
-        self._per_hour = limits.per_hour
+        self.limits = limits
         self._asked_ns = deque(before.asked_ns)
         self._excluded_ns: dict[CgroupId, int] = {}
 
@@ -52,7 +52,7 @@ class EvictionBudget:
         asked = self._asked_ns
         while asked and asked[0] <= now_ns - _HOUR_NS:
             asked.popleft()
-        return now_ns >= self.before.not_before_ns and len(asked) < self._per_hour
+        return now_ns >= self.before.not_before_ns and len(asked) < self.limits.per_hour
 
     def spend(self, now_ns: int) -> None:
         """Count an eviction that is asked for now."""

@@ -24,7 +24,6 @@ from controller.core.eviction.budget import (
     EvictionHistory,
 )
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName
-from controller.core.settings import EvictionLimits
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("Candidate", "Case", "EvictionPolicy")
@@ -127,21 +126,16 @@ class _Record:
 class EvictionPolicy:
     """Decides in every tick whether a workload is evicted, and which.
 
-    ``verdicts`` explains the decisions that changed in the last tick. ``before`` is the ``history``
-    of the policy that this one replaces. ``budget`` is shared with evictions for other reasons.
+    ``verdicts`` explains the decisions that changed in the last tick. ``budget`` is shared with
+    evictions for other reasons.
     """
 
-    limits: EvictionLimits = field(default_factory=EvictionLimits)
-    before: EvictionHistory = field(default_factory=EvictionHistory)
+    budget: EvictionBudget
     verdicts: list[Verdict] = field(default_factory=list)
     _records: dict[Channel, _Record] = field(default_factory=dict)
     _trial: _Trial | None = None
     _held_until_ns: int = 0
     _last_ns: int | None = None
-    budget: EvictionBudget = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.budget = EvictionBudget(self.limits, self.before)
 
     @property
     def in_progress(self) -> bool:
@@ -151,10 +145,10 @@ class EvictionPolicy:
     @property
     def history(self) -> EvictionHistory:
         """The history for the policy that replaces this one, even during an eviction."""
-        pauses = [self.before.not_before_ns]
+        pauses = [self.budget.before.not_before_ns]
         pauses += [record.not_before_ns for record in self._records.values()]
         if self._trial is not None:
-            pauses.append(self._trial.end_ns + self.limits.cool_down_ns)
+            pauses.append(self._trial.end_ns + self.budget.limits.cool_down_ns)
         return EvictionHistory(self.budget.asked_ns, max(pauses))
 
     def step(
@@ -269,7 +263,7 @@ class EvictionPolicy:
     def _finish(self, trial: _Trial, now_ns: int, helped: bool | None, text: str) -> None:
         record = self._records[trial.eviction.channel]
         # An eviction that did not help is not repeated soon: its evidence may have been wrong.
-        least_ns = self.limits.cool_down_ns
+        least_ns = self.budget.limits.cool_down_ns
         longest_ns = max(least_ns, _LONGEST_COOL_DOWN_NS)
         pause_ns = max(least_ns, record.pause_ns)
         if helped is None:

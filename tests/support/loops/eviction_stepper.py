@@ -3,7 +3,7 @@
 """An eviction policy that tests step second by second."""
 
 from controller.core.decision import Eviction
-from controller.core.eviction.budget import EvictionHistory
+from controller.core.eviction.budget import EvictionBudget, EvictionHistory
 from controller.core.eviction.policy import Candidate, Case, EvictionPolicy
 from controller.core.model import (
     CgroupId,
@@ -44,7 +44,9 @@ class Stepper:
         limits: EvictionLimits | None = None,
         before: EvictionHistory | None = None,
     ) -> None:
-        self.policy = EvictionPolicy(limits or EvictionLimits(), before or EvictionHistory())
+        self.policy = EvictionPolicy(
+            EvictionBudget(limits or EvictionLimits(), before or EvictionHistory())
+        )
         self.answers: list[EvictionAnswer] = []
         self.candidates = list(candidates)
         self.now_ns = 0

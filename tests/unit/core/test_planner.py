@@ -9,8 +9,9 @@ import pytest
 from controller.core.looks import Quiet, TickReason
 from controller.core.model import Knob, KnobValue, Pause
 from controller.core.planner import Planner
+from controller.core.settings import EvictionLimits
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
+from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings, make_spec
 
 HARMLESS = Plant(p99_ns=1e3, noise=0.0)
 
@@ -127,3 +128,15 @@ def test_no_tick_is_left_out_from_the_first_harm_until_the_last_limit_is_gone() 
         assert len(reasons) < 1000
     assert (TickReason.ACTIVE, True) in reasons
     assert not any(cpus is not None for cpus in loop.granted_cpus())
+
+
+def test_a_reload_changes_how_many_evictions_an_hour_may_have() -> None:
+    settings = make_settings(make_spec(0.06e6))  # no squeeze reaches it
+    profile = replace(
+        settings.profiles["default"], evict_enabled=True, evict_after_ns=10_000_000_000
+    )
+    settings = replace(settings, profiles={"default": profile}, eviction=EvictionLimits(per_hour=0))
+    loop = ClosedLoop(SimulatedNode(1, Plant(noise=0.0)), settings)
+    assert all(plan.eviction is None for plan in loop.run(120))
+    loop.planner.reconfigure(replace(settings, eviction=EvictionLimits(per_hour=1)))
+    assert sum(plan.eviction is not None for plan in loop.run(120)) == 1
