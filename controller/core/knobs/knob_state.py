@@ -18,7 +18,7 @@ foreign.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.core.decision import Action, Outcome, Verdict
@@ -246,6 +246,27 @@ class KnobState:
         if now_ns < entry.retry_ns:
             return None
         return self._write(entry, entry.original, reason, requested=None)
+
+    def switch(
+        self,
+        on: bool,
+        knob: Knob,
+        values: Mapping[CgroupId, KnobValue],
+        on_text: str,
+        off_text: str,
+        now_ns: int,
+    ) -> list[Action]:
+        """Return the actions of a knob of two states: set *values* if *on*, else restore.
+
+        *on_text* and *off_text* are the reasons.
+        """
+        found = (
+            self.request(*place, knob, value, on_text, now_ns)
+            if on
+            else self.restore(*place, knob, off_text, now_ns)
+            for place, value in values.items()
+        )
+        return [action for action in found if action is not None]
 
     def commit(self, actions: tuple[Action, ...]) -> None:
         """Take the actions of this tick, whose outcomes are passed with the next tick."""

@@ -24,7 +24,7 @@ from controller.core.model import (
 )
 from controller.core.settings import SafeState, Settings
 from controller.core.workload_index import WorkloadIndex
-from controller.core.writes.core_scheduling import CookiePolicy
+from controller.core.writes.core_scheduling import CookieGate
 from controller.core.writes.sched_idle import SchedIdlePolicy
 from controller.core.writes.service_knobs import service_actions
 
@@ -39,13 +39,13 @@ class PlanActions:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._idle = SchedIdlePolicy()
-        self._cookies = CookiePolicy(settings.core)
+        self._cookies = CookieGate(settings.core)
         self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, quota_text)
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings, which decide about sched-idle at once."""
         self._settings = settings
-        self._cookies.reconfigure(settings.core)
+        self._cookies.settings = settings.core
         self._idle.end_hold()
 
     def end_hold(self) -> None:
@@ -54,12 +54,12 @@ class PlanActions:
 
     def forget_cookies(self) -> None:
         """Forget what was decided about cookies, so that they are taken back without a wait."""
-        self._cookies = CookiePolicy(self._settings.core)
+        self._cookies = CookieGate(self._settings.core)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The explanation of a decision about cookies that changed in this tick, if it did."""
-        return self._cookies.verdicts
+        return () if self._cookies.verdict is None else (self._cookies.verdict,)
 
     def build(
         self,
@@ -84,7 +84,8 @@ class PlanActions:
                 now_ns,
             )
         )
-        actions = self._idle_actions(channels.safe, context)
+        restore = self._settings.safe_state is SafeState.RESTORE
+        actions = self._idle.actions(channels.safe, restore, context)
         cache = channels.loops[Channel.CACHE]
         actions += self._cookies.actions(cache, overlap, self._idle.on, context)
         if context.resync:
@@ -101,14 +102,6 @@ class PlanActions:
         Nothing else may act: the safe state moves knobs too.
         """
         return tuple(_restore_ineligible(context, released=True)) if context.resync else ()
-
-    def _idle_actions(self, safe: bool, context: TickContext) -> list[Action]:
-        index = context.workload_index
-        common = (index, context.knobs, context.resync, context.now_ns)
-        if safe:
-            restore = self._settings.safe_state is SafeState.RESTORE
-            return self._idle.safe_actions(restore, *common)
-        return self._idle.actions(index.profiles, *common)
 
 
 def _restore_ineligible(context: TickContext, *, released: bool = False) -> list[Action]:

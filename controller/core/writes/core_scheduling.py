@@ -13,10 +13,11 @@ from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, ChannelState, Verdict
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.reaction import Backoff
-from controller.core.model import Knob, KnobValue
+from controller.core.model import CgroupId, Knob, KnobValue
 from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC, format_duration
+from controller.core.writes.sched_idle import HOLD_NS
 
 __all__ = (
     "HELPED",
@@ -24,7 +25,6 @@ __all__ = (
     "REMOVED",
     "SET",
     "CookieGate",
-    "CookiePolicy",
 )
 
 # How verdicts begin: every begin, every removal, and what was verified.
@@ -33,7 +33,6 @@ REMOVED = "cookies removed: "
 HELPED = "cookies stay: "
 IN_VAIN = f"{REMOVED}they do not help "
 
-_HOLD_NS = 60 * NS_PER_SEC
 _LONGEST_NS = 3600 * NS_PER_SEC
 # The need must last this long without a break before an engagement. The mean deviation of this time
 # is the one to compare with.
@@ -66,7 +65,8 @@ class CookieGate:
     ``on`` is the decision, ``verdict`` explains it in the ticks in which it changed or was
     confirmed. After an engagement in mode auto the gate verifies for ``CoreSettings.verify_ns``
     that the mean deviation fell; if it did not, the gate disengages, and the wait until the next
-    try doubles. It also disengages, without a wait, if no deviation was known in that time.
+    try doubles. It also disengages, without a wait, if no deviation was known in that time. New
+    ``settings`` leave the decision and the waiting times as they are.
     """
 
     __slots__ = (
@@ -75,17 +75,17 @@ class CookieGate:
         "_before",
         "_latch",
         "_not_before_ns",
-        "_settings",
         "_since_ns",
         "_verifying",
         "on",
+        "settings",
         "verdict",
     )
 
     def __init__(self, settings: CoreSettings) -> None:
-        self._settings = settings
-        self._latch = HoldOffLatch(_HOLD_NS)
-        self._backoff = Backoff(_HOLD_NS, _LONGEST_NS)
+        self.settings = settings
+        self._latch = HoldOffLatch(HOLD_NS)
+        self._backoff = Backoff(HOLD_NS, _LONGEST_NS)
         self._not_before_ns = 0
         self._since_ns: int | None = None  # the start of the engagement, or else of the need
         self._before = _Mean()
@@ -94,9 +94,34 @@ class CookieGate:
         self.on = False
         self.verdict: Verdict | None = None
 
-    def reconfigure(self, settings: CoreSettings) -> None:
-        """Take new settings; the decision and the waiting times stay."""
-        self._settings = settings
+    def actions(
+        self, loops: ChannelLoops, overlap: float | None, yields: bool, context: TickContext
+    ) -> list[Action]:
+        """Return the writes of this tick; *loops* are the cache channel's.
+
+        *overlap* and *yields* (sched-idle is on for best-effort) are those of ``step``.
+        """
+        demand, was = loops.demand, self.on
+        on = self.step(
+            context.now_ns,
+            needed=demand.wanted > 0 and demand.state is ChannelState.SQUEEZE,
+            possible=bool(context.knobs.movable(Knob.CORE_COOKIE, context.now_ns)),
+            yields=yields,
+            services=bool(context.workload_index.profiles) and not loops.safe,
+            overlap=overlap,
+            deviation=None if loops.selected is None else loops.selected.filtered_deviation,
+        )
+        if on is was and not context.resync:
+            return []
+        targets = context.knobs.targets(Knob.CORE_COOKIE)
+        return context.knobs.switch(
+            on,
+            Knob.CORE_COOKIE,
+            {CgroupId(each.scope, each.id): KnobValue(each.path) for each in targets},
+            "a cookie keeps best-effort off the cores that run services",
+            "restore core.cookie: cookies are off now",
+            context.now_ns,
+        )
 
     def step(
         self,
@@ -120,7 +145,7 @@ class CookieGate:
             known.
         """
         self.verdict = None
-        mode = self._settings.mode
+        mode = self.settings.mode
         obstacle = _obstacle(mode, possible=possible, yields=yields, services=services)
         if obstacle:
             if self.on:
@@ -138,7 +163,7 @@ class CookieGate:
     def _step_off(
         self, now_ns: int, needed: bool, overlap: float | None, deviation: float | None
     ) -> None:
-        shared = overlap is not None and overlap >= self._settings.overlap_min
+        shared = overlap is not None and overlap >= self.settings.overlap_min
         if not needed or not shared or deviation is None or now_ns < self._not_before_ns:
             self._since_ns = None
             return
@@ -163,7 +188,7 @@ class CookieGate:
         self._report(text)
 
     def _step_on(self, now_ns: int, needed: bool, deviation: float | None) -> None:
-        settings = self._settings
+        settings = self.settings
         assert self._since_ns is not None
         age_ns = now_ns - self._since_ns
         if self._verifying:
@@ -189,7 +214,7 @@ class CookieGate:
             return
         pause_ns = round(self._backoff.next())
         self._not_before_ns = now_ns + pause_ns
-        self._latch = HoldOffLatch(_HOLD_NS)
+        self._latch = HoldOffLatch(HOLD_NS)
         self._stop(f"{IN_VAIN}({numbers}); next try after {format_duration(pause_ns)}")
 
     def _stop(self, text: str) -> None:
@@ -210,56 +235,3 @@ def _obstacle(mode: CoreMode, *, possible: bool, yields: bool, services: bool) -
     if not services:
         return "no latency-sensitive service is present"
     return "" if yields else "best-effort does not yield to services (sched-idle is off)"
-
-
-class CookiePolicy:
-    """Turns the decision of the gate into writes for every group of best-effort workloads."""
-
-    __slots__ = ("_gate", "_on")
-
-    def __init__(self, settings: CoreSettings) -> None:
-        self._gate = CookieGate(settings)
-        self._on = False
-
-    def reconfigure(self, settings: CoreSettings) -> None:
-        """Take new settings; the decision and the waiting times stay."""
-        self._gate.reconfigure(settings)
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """The explanation of a decision that changed in this tick, if it did."""
-        return () if self._gate.verdict is None else (self._gate.verdict,)
-
-    def actions(
-        self, loops: ChannelLoops, overlap: float | None, yields: bool, context: TickContext
-    ) -> list[Action]:
-        """Return the writes of this tick; *loops* are the cache channel's.
-
-        *overlap* and *yields* (sched-idle is on for best-effort) are those of ``CookieGate.step``.
-        """
-        demand = loops.demand
-        deviation = None if loops.selected is None else loops.selected.filtered_deviation
-        on = self._gate.step(
-            context.now_ns,
-            needed=demand.wanted > 0 and demand.state is ChannelState.SQUEEZE,
-            possible=bool(context.knobs.movable(Knob.CORE_COOKIE, context.now_ns)),
-            yields=yields,
-            services=bool(context.workload_index.profiles) and not loops.safe,
-            overlap=overlap,
-            deviation=deviation,
-        )
-        if on is self._on and not context.resync:
-            return []
-        self._on = on
-        actions = []
-        for target in context.knobs.targets(Knob.CORE_COOKIE):
-            key = (target.scope, target.id, Knob.CORE_COOKIE)
-            if on:
-                text = "a cookie keeps best-effort off the cores that run services"
-                action = context.knobs.request(*key, KnobValue(target.path), text, context.now_ns)
-            else:
-                text = "restore core.cookie: cookies are off now"
-                action = context.knobs.restore(*key, text, context.now_ns)
-            if action is not None:
-                actions.append(action)
-        return actions

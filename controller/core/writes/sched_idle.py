@@ -19,21 +19,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from operator import itemgetter
 
+from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action
-from controller.core.knobs.knob_state import KnobState
 from controller.core.model import Knob
 from controller.core.pace.limiters import HoldOffLatch
-from controller.core.settings import Profile
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
+    "HOLD_NS",
     "SchedIdlePolicy",
     "idle_placement",
     "yields_to",
 )
 
-_HOLD_NS = 60 * NS_PER_SEC
+# How long a knob of two states stays on after it was last needed.
+HOLD_NS = 60 * NS_PER_SEC
 
 
 class SchedIdlePolicy:
@@ -45,56 +45,35 @@ class SchedIdlePolicy:
     __slots__ = ("_latch", "on")
 
     def __init__(self) -> None:
-        self._latch = HoldOffLatch(_HOLD_NS)
+        self._latch = HoldOffLatch(HOLD_NS)
         self.on = False
 
     def end_hold(self) -> None:
         """End the hold-off: if the new profiles do not want sched-idle, it ends at once."""
-        self._latch = HoldOffLatch(_HOLD_NS)
+        self._latch = HoldOffLatch(HOLD_NS)
 
-    def actions(
-        self,
-        profiles: tuple[Profile, ...],
-        workload_index: WorkloadIndex,
-        knobs: KnobState,
-        resync: bool,
-        now_ns: int,
-    ) -> list[Action]:
-        """Return the writes of this tick; *profiles* are those of the services present.
+    def actions(self, safe: bool, restore: bool, context: TickContext) -> list[Action]:
+        """Return the writes of this tick.
 
-        On *resync* every cgroup is checked, also if the decision did not change.
+        In a tick without data (*safe*) the decision stays, or ends on *restore*. On a resync every
+        cgroup is checked, also if the decision did not change.
         """
-        on = self._latch.update(any(profile.sched_idle for profile in profiles), now_ns)
-        return self._set(on, workload_index, knobs, resync, now_ns)
-
-    def safe_actions(
-        self,
-        restore: bool,
-        workload_index: WorkloadIndex,
-        knobs: KnobState,
-        resync: bool,
-        now_ns: int,
-    ) -> list[Action]:
-        """Return the writes of a tick without data: the decision stays, or ends on *restore*."""
-        return self._set(self.on and not restore, workload_index, knobs, resync, now_ns)
-
-    def _set(
-        self, on: bool, workload_index: WorkloadIndex, knobs: KnobState, resync: bool, now_ns: int
-    ) -> list[Action]:
-        if on is self.on and not resync:
+        index, was = context.workload_index, self.on
+        if safe:
+            self.on = was and not restore
+        else:
+            wanted = any(profile.sched_idle for profile in index.profiles)
+            self.on = self._latch.update(wanted, context.now_ns)
+        if self.on is was and not context.resync:
             return []
-        self.on = on
-        actions = []
-        for (scope, id_), value in workload_index.idle_targets.items():
-            if on:
-                text = "a latency-sensitive service is present: sched-idle for best-effort"
-                action = knobs.request(scope, id_, Knob.SCHED_IDLE, value, text, now_ns)
-            else:
-                text = "restore cpu.idle and the weight: sched-idle is off now"
-                action = knobs.restore(scope, id_, Knob.SCHED_IDLE, text, now_ns)
-            if action is not None:
-                actions.append(action)
-        return actions
+        return context.knobs.switch(
+            self.on,
+            Knob.SCHED_IDLE,
+            index.idle_targets,
+            "a latency-sensitive service is present: sched-idle for best-effort",
+            "restore cpu.idle and the weight: sched-idle is off now",
+            context.now_ns,
+        )
 
 
 def idle_placement(

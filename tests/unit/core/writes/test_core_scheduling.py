@@ -146,5 +146,5 @@ def test_mode_on_needs_no_measurement_but_a_service_and_sched_idle() -> None:
     assert not bench.step()
     bench.services = True
     assert bench.step()
-    bench.gate.reconfigure(CoreSettings())
+    bench.gate.settings = CoreSettings()
     assert not bench.step()
