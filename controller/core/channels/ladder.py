@@ -8,11 +8,12 @@ then the second rung moves. A rung that is not usable is skipped, and the others
 the range.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 import math
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from controller.core.decision import Action, RungReport
 from controller.core.harm.harm_finder import HarmFinder
@@ -24,7 +25,7 @@ from controller.core.settings import HostFacts, KnobLimits
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("AskingRung", "Ladder", "Rung", "TickContext", "limits_of")
+__all__ = ("Ladder", "Rung", "TickContext", "limits_of")
 
 # A demand on the border of two rungs belongs to the lower one.
 _TOLERANCE = 1e-9
@@ -59,61 +60,43 @@ class TickContext(NamedTuple):
         return self.dt_s + self.left_out_s
 
 
-class Rung(Protocol):
-    """One graded knob, moved by this rung's part of the channel's demand."""
+class Rung(ABC):
+    """One graded knob, moved by this rung's part of the channel's demand.
 
-    @property
-    def knob(self) -> Knob:
-        """The knob that the rung moves."""
+    ``part`` is the position of ``knob``, from 0 (free) to 1 (its strictest setting). Without
+    methods of its own a rung asks for any part, and another part of the core writes it.
+    """
 
-    @property
-    def part(self) -> float:
-        """The position of the knob, from 0 (free) to 1 (its strictest setting)."""
+    knob: Knob
+    part: float = 0.0
 
+    @abstractmethod
     def usable(self, context: TickContext) -> bool:
         """Return whether there is a target whose knob can be moved now."""
 
     def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Return the part that stands now for what *part* stood for in the last tick."""
+        return part
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
         """Move to *part* as far as possible, and return the part that the setting stands for.
 
         ``None``: the knob is free.
         """
-
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return the writes of this tick."""
-
-    def release(self) -> None:
-        """Go to the free setting at once."""
-
-    def describe(self) -> str:
-        """Return the setting in a few words."""
-
-
-class AskingRung:
-    """A rung that asks for a setting in [0, 1], which another part of the core writes."""
-
-    def __init__(self) -> None:
-        self.part = 0.0
-
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Return *part*: the scale of this rung never changes."""
-        return part
-
-    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
-        """Take *part*; there is a setting for any part."""
         self.part = part
         return part if part > 0 else None
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return no writes: another part makes them."""
+        """Return the writes of this tick."""
         return []
 
     def release(self) -> None:
-        """Demand nothing at once."""
+        """Go to the free setting at once."""
         self.part = 0.0
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the setting in a few words."""
 
 
 # The guard's limit of v1 moves as memory.high does on v2.

@@ -7,7 +7,7 @@ The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 
 from dataclasses import replace
 
-from controller.core.channels.ladder import AskingRung, Ladder, Rung, TickContext
+from controller.core.channels.ladder import Ladder, Rung, TickContext
 from controller.core.channels.rung_trial import Front, RungTrial, count
 from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
@@ -38,7 +38,7 @@ __all__ = (
 )
 
 
-class SharedQuotaRung(AskingRung):
+class SharedQuotaRung(Rung):
     """The part of the quota's range that the cache channel demands; the cpu channel grants it."""
 
     knob = Knob.CPU_QUOTA

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rungs that divide a resource among best-effort workloads: memory.high and io.max."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 import math
 
-from controller.core.channels.ladder import TickContext
+from controller.core.channels.ladder import Rung, TickContext
 from controller.core.channels.rungs.allocator import ProportionalAllocator
 from controller.core.decision import Action
 from controller.core.knob_values import format_amount, format_disks, parse_amount, parse_disks
@@ -23,7 +23,7 @@ _MIB = 1 << 20
 _MEMORY_STEP = 64 * _MIB
 
 
-class AllocatedRung(ABC):
+class AllocatedRung(Rung):
     """Moves one knob of every best-effort workload, see ``ProportionalAllocator``.
 
     *capacity* is what the machine has of the resource, *least* the smallest amount that can be
@@ -36,7 +36,6 @@ class AllocatedRung(ABC):
         self.knob = knob
         self._rates: object = None
         self._last_use: dict[CgroupId, float] = {}
-        self.part = 0.0
         self._allocator = ProportionalAllocator(capacity, least)
         self._writer = writer
         self._blocked: frozenset[CgroupId] = frozenset()
@@ -49,10 +48,6 @@ class AllocatedRung(ABC):
         present = context.workload_index.best_effort
         self._blocked = context.knobs.blocked(present, self.knob, context.now_ns)
         return len(self._blocked) < len(present)
-
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Return *part*: the scale of this rung never changes."""
-        return part
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
         """Divide the total that *part* leaves; return *part*, ``None`` if nothing is limited."""
@@ -87,7 +82,7 @@ class AllocatedRung(ABC):
 
     def release(self) -> None:
         """Remove all limits at once."""
-        self.part = 0.0
+        super().release()
         self._allocator.release()
         self._grants = self._allocator.grants
 
@@ -98,10 +93,6 @@ class AllocatedRung(ABC):
             self._rates = rates
             self._last_use = self._use(context)
         return self._last_use
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Return the setting in a few words."""
 
     @abstractmethod
     def _use(self, context: TickContext) -> dict[CgroupId, float]:

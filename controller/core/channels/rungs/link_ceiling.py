@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass, field
 
-from controller.core.channels.ladder import TickContext
+from controller.core.channels.ladder import Rung, TickContext
 from controller.core.channels.rungs.allocator import total_for
 from controller.core.decision import Action
 from controller.core.harm.resource_usage import LinkSide
@@ -40,7 +40,7 @@ class _Link:
     written: list[float] = field(default_factory=list)
 
 
-class LinkCeilingRung:
+class LinkCeilingRung(Rung):
     """Moves the ceilings of all shaped links from the feed-forward ceiling to the floor.
 
     It engages with the first demand and releases after a hold-off time, as the quota does.
@@ -48,7 +48,6 @@ class LinkCeilingRung:
 
     def __init__(self, links: tuple[LinkFacts, ...]) -> None:
         self.knob = Knob.TC_CEILING
-        self.part = 0.0
         self._latch = HoldOffLatch()
         self._links = {
             (facts.target.scope, facts.target.id): _Link(
@@ -61,10 +60,6 @@ class LinkCeilingRung:
         """Return whether there is a shaped link whose ceiling can be moved now."""
         movable = context.knobs.movable(self.knob, context.now_ns)
         return any((target.scope, target.id) in self._links for target in movable)
-
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
-        """Return *part*: the scale of this rung never changes."""
-        return part
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
         """Compute the ceilings for *part*; return *part*, ``None`` if nothing is limited."""
@@ -100,7 +95,7 @@ class LinkCeilingRung:
 
     def release(self) -> None:
         """Remove all limits at once."""
-        self.part = 0.0
+        super().release()
         self._latch = HoldOffLatch()
         for link in self._links.values():
             link.granted = None

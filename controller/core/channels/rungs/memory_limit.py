@@ -6,13 +6,13 @@ v1 has no limit that slows down, so the guard's is lowered towards what best-eff
 keeps less page cache, and the kernel drops the pages of others less often.
 """
 
-from controller.core.channels.ladder import AskingRung, TickContext
+from controller.core.channels.ladder import Rung, TickContext
 from controller.core.model import Knob
 
 __all__ = ("MemoryLimitRung",)
 
 
-class MemoryLimitRung(AskingRung):
+class MemoryLimitRung(Rung):
     """Asks for less page cache of best-effort work; ``MemoryGuardian`` writes the limits."""
 
     knob = Knob.MEMORY_MAX

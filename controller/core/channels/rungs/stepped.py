@@ -7,11 +7,11 @@ the resctrl group that best-effort's tasks are in; every domain gets the same se
 the first rung of the io channel.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 import math
 
-from controller.core.channels.ladder import TickContext
+from controller.core.channels.ladder import Rung, TickContext
 from controller.core.channels.rungs.mba_curve import MbaCurve
 from controller.core.decision import Action
 from controller.core.knob_comparison import is_stricter
@@ -42,7 +42,7 @@ _DEFAULT_WEIGHT = 100.0
 _MOST_SETTINGS = 24
 
 
-class SteppedRung(ABC):
+class SteppedRung(Rung):
     """Moves one knob of all its targets through the same settings, see ``StepSelector``.
 
     ``part`` is the demand, in [0, 1] of this rung's range, that the setting in force satisfies.
@@ -50,7 +50,6 @@ class SteppedRung(ABC):
 
     def __init__(self, knob: Knob) -> None:
         self.knob = knob
-        self.part = 0.0
         self._steps = StepSelector()
         self._scale: Sequence[float] = (0.0,)
         self._written: int | None = None
@@ -105,12 +104,8 @@ class SteppedRung(ABC):
 
     def release(self) -> None:
         """Go to the free setting at once."""
+        super().release()
         self._steps.release()
-        self.part = 0.0
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Return the setting in a few words."""
 
     @abstractmethod
     def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
