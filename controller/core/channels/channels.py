@@ -221,15 +221,14 @@ class Channels:
             self._parents = self._movable_parents(context)
         for channel in self.ladders:
             channel.step(specs[channel.channel], context, hold)
-        step = context.dt_s, context.elapsed_s
-        self.cpu.step(tracker, workload_index, specs[Channel.CPU], blocked, now_ns, *step, hold)
+        self.cpu.step(specs[Channel.CPU], blocked, context, hold)
         traffic = self._usage.of(Channel.CACHE).rates
         part = self._shared_quota.part
         charges = self.loops[Channel.CACHE].charges
         claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
         harmless = self._harmless(charges, traffic, context)
         grants: Mapping[CgroupId, float] = self.cpu.grant(
-            part, claims, tracker, workload_index, blocked, self._parents, harmless, now_ns
+            part, claims, blocked, self._parents, harmless, context
         )
         if context.harm is not None and probe and not hold:
             grants = self._probe(grants, blocked, context)

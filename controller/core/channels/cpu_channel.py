@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 
-from controller.core.channels.ladder import limits_of
+from controller.core.channels.ladder import TickContext, limits_of
 from controller.core.channels.rungs.allocator import ProportionalAllocator
 from controller.core.harm.cut import Claim, relative_harm
 from controller.core.indicators.tracker import IndicatorTracker
@@ -33,8 +33,8 @@ class CpuChannel:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._limiter = PacedLimiter()
         self.loops = ChannelLoops(Channel.CPU, settings)
+        self._limiter = PacedLimiter(self.loops)
         self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS, low_floors=True)
 
     @property
@@ -49,59 +49,45 @@ class CpuChannel:
 
     def release(self) -> None:
         """Set the demand to 0 at once and remove all grants, without a hold-off time."""
-        self.loops.shift(-self._limiter.applied)
-        self._limiter.set(0.0)
+        self._limiter.jump(0.0)
         self.rung.release()
 
     def step(
-        self,
-        tracker: IndicatorTracker,
-        workload_index: WorkloadIndex,
-        specs: Specs,
-        blocked: frozenset[CgroupId],
-        now_ns: int,
-        dt_s: float,
-        elapsed_s: float,
-        hold: bool,
+        self, specs: Specs, blocked: frozenset[CgroupId], context: TickContext, hold: bool
     ) -> None:
-        """Advance all loops by *dt_s*, and the demand unless *hold*.
+        """Advance all loops, and the demand unless *hold*.
 
-        *elapsed_s* has the time of ticks that were left out as well. The quota of the *blocked*
-        best-effort workloads cannot be moved.
+        The quota of the *blocked* best-effort workloads cannot be moved.
         """
+        tracker, workload_index, dt_s = context.tracker, context.workload_index, context.dt_s
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
             return self._evidence(service, spec, tracker)
 
-        applied = self._limiter.applied
-        choice = self.loops.bid(tracker, workload_index, specs, evidence, applied, dt_s, hold)
+        limiter = self._limiter
+        choice = self.loops.bid(
+            tracker, workload_index, specs, evidence, limiter.applied, dt_s, hold
+        )
         if not self.loops or _all_blocked(tracker, workload_index, blocked):
             # No service to protect, or no quota to move: the loops have to track a demand of 0.
-            self._limiter.set(0.0)
+            limiter.applied = 0.0
         elif not hold:
-            choice = self._limiter.let_go(choice, self.loops)
+            choice = limiter.let_go(choice)
             limits = limits_of(Knob.CPU_QUOTA, workload_index)
-            if self._settings.law.fast_rise:
-                choice = self._limiter.rise(choice, self.loops, limits, dt_s)
-            if self._settings.law.fast_release:
-                self._limiter.limit_paced(choice.wanted, self.loops, limits, now_ns, dt_s)
-            else:
-                self._limiter.limit(choice.wanted, limits, now_ns, dt_s)
-        self.loops.track(choice, self._limiter.applied, dt_s)
+            choice = limiter.move(choice, limits, self._settings.law, context.now_ns, dt_s)
+        self.loops.track(choice, limiter.applied, dt_s)
         if self.loops.safe:
-            self._limiter.set(0.0)
-        self._feed_forward(tracker, now_ns, elapsed_s)
+            limiter.applied = 0.0
+        self._feed_forward(context)
 
     def grant(
         self,
         other: float,
         claims: Sequence[Claim],
-        tracker: IndicatorTracker,
-        workload_index: WorkloadIndex,
         blocked: frozenset[CgroupId],
         parents: Mapping[CgroupId, CgroupId],
         harmless: Set[CgroupId],
-        now_ns: int,
+        context: TickContext,
     ) -> dict[CgroupId, float]:
         """Return the CPUs to grant by cgroup, at the larger of this channel's demand and *other*.
 
@@ -110,6 +96,7 @@ class CpuChannel:
         cache channel, and have no limit where they would hardly be cut for it. Cgroups without a
         grant are not limited.
         """
+        tracker, workload_index = context.tracker, context.workload_index
         floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
         demand = max(self._limiter.applied, other)
         present = workload_index.best_effort
@@ -149,7 +136,7 @@ class CpuChannel:
             find_harm,
             blocked,
             floor,
-            now_ns,
+            context.now_ns,
             parents,
             harmless if self._limiter.applied <= 0 else frozenset(),
             find_growth,
@@ -180,13 +167,14 @@ class CpuChannel:
         claims.extend(others)
         return relative_harm((each for each in claims if each.weight > 0), wants)
 
-    def _feed_forward(self, tracker: IndicatorTracker, now_ns: int, elapsed_s: float) -> None:
+    def _feed_forward(self, context: TickContext) -> None:
+        tracker = context.tracker
         cpus = self._settings.host.cpus - self._settings.reserve_cpus - tracker.system_cpus
         need = sum(
             each.oncpu + self._unaccepted(service, tracker) * each.inflicted
             for service, each in tracker.cpu_need.items()
         )
-        self.rung.ceiling.update(now_ns, elapsed_s, cpus, need)
+        self.rung.ceiling.update(context.now_ns, context.elapsed_s, cpus, need)
 
     def _unaccepted(self, service: str, tracker: IndicatorTracker) -> float:
         """Return the part of a service's inflicted wait that counts as lack of CPU, from 0 to 1.

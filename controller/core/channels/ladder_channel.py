@@ -95,11 +95,11 @@ class LadderChannel:
         self._safe_state = settings.safe_state
         self._law = settings.law
         self._tries = _tries(settings)
-        self._limiter = PacedLimiter()
         # The rung of the quota, if there are others in front of it that a trial can let go.
         self._quota = next((each for each in rungs[1:] if each.knob is Knob.CPU_QUOTA), None)
         self._trial = RungTrial()
         self.loops = ChannelLoops(channel, settings)
+        self._limiter = PacedLimiter(self.loops)
         self.ladder = Ladder(channel, rungs)
         self.verdicts: tuple[Verdict, ...] = ()
 
@@ -124,8 +124,7 @@ class LadderChannel:
 
     def release(self) -> None:
         """Set the demand to 0 and release every knob at once."""
-        self.loops.shift(-self._limiter.applied)
-        self._limiter.set(0.0)
+        self._limiter.jump(0.0)
         self.ladder.release()
 
     def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
@@ -168,8 +167,7 @@ class LadderChannel:
             ladder.update(context)
         rescaled = ladder.rescale(limiter.applied, context)
         if rescaled != limiter.applied:
-            self.loops.shift(rescaled - limiter.applied)
-            limiter.set(rescaled)
+            limiter.jump(rescaled)
         if self._tries and self._quota is not None and not hold:
             self._try_rungs(self._quota, context)
         choice = self.loops.bid(
@@ -183,24 +181,25 @@ class LadderChannel:
         )
         if not self.loops or not ladder.usable:
             # No service to protect, or no knob to move: the loops have to track a demand of 0.
-            limiter.set(0.0)
+            limiter.applied = 0.0
             ladder.release()
         else:
             if not hold:
                 choice = self._let_go(choice)
                 limits = ladder.limits(limiter.applied, context.workload_index)
-                if self._law.fast_rise:
-                    choice = limiter.rise(choice, self.loops, limits, context.dt_s)
-                moment = context.now_ns, context.dt_s
-                # A knob with few settings is released setting by setting. In a trial nothing is
-                # known of what the quota does, so it is released more slowly.
-                fine = limits.release_spacing_ns < NS_PER_SEC
-                if self._law.fast_release and fine:
-                    pace = ladder.usable_count, self._trial.fastest_per_s
-                    limiter.limit_paced(choice.wanted, self.loops, limits, *moment, *pace)
-                else:
-                    limiter.limit(choice.wanted, limits, *moment)
-            limiter.set(ladder.apply(limiter.applied, context))
+                choice = limiter.move(
+                    choice,
+                    limits,
+                    self._law,
+                    context.now_ns,
+                    context.dt_s,
+                    ladder.usable_count,
+                    # In a trial nothing is known of what the quota does.
+                    self._trial.fastest_per_s,
+                    # A knob with few settings is released setting by setting.
+                    fine=limits.release_spacing_ns < NS_PER_SEC,
+                )
+            limiter.applied = ladder.apply(limiter.applied, context)
         self.loops.track(choice, limiter.applied, context.dt_s)
         if self.loops.safe:
             self._go_safe(context)
@@ -229,8 +228,7 @@ class LadderChannel:
             context.harm.forget_certainty()
         ladder.update(context)
         if trial.demand is not None:
-            self.loops.shift(trial.demand - applied)
-            self._limiter.set(trial.demand)
+            self._limiter.jump(trial.demand)
 
     def _front(self, quota: Rung, context: TickContext) -> Front:
         if not quota.usable(context):
@@ -248,13 +246,13 @@ class LadderChannel:
 
     def _let_go(self, choice: Choice) -> Choice:
         before = self._limiter.applied
-        choice = self._limiter.let_go(choice, self.loops)
+        choice = self._limiter.let_go(choice)
         if before > 0 and self._limiter.applied <= 0:
             self.ladder.release()  # without the hold-off times of its steps
         return choice
 
     def _go_safe(self, context: TickContext) -> None:
-        self._limiter.set(0.0)
+        self._limiter.applied = 0.0
         if self._safe_state is SafeState.FLOOR and self.ladder.usable:
             self.ladder.apply(1.0, context)
         else:

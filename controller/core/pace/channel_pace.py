@@ -24,7 +24,7 @@ from controller.core.loop.pid import LowPass
 from controller.core.loop.reaction import SMOOTH_S, Backoff, has_fallen, has_risen
 from controller.core.loop.selector import Choice
 from controller.core.pace.limiters import RateLimiter
-from controller.core.settings import KnobLimits
+from controller.core.settings import KnobLimits, LawSettings
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("PacedLimiter", "ReleasePace", "RisePace")
@@ -187,59 +187,70 @@ class ReleasePace:
 
 
 class PacedLimiter(RateLimiter):
-    """The applied demand of a channel, at a ``RisePace`` and a ``ReleasePace``."""
+    """The applied demand of the channel of *loops*, at a ``RisePace`` and a ``ReleasePace``."""
 
-    __slots__ = ("_pace", "_rise")
+    __slots__ = ("_loops", "_pace", "_rise")
 
-    def __init__(self) -> None:
+    def __init__(self, loops: ChannelLoops) -> None:
         super().__init__()
+        self._loops = loops
         self._pace = ReleasePace()
         self._rise = RisePace()
 
-    def rise(self, choice: Choice, loops: ChannelLoops, limits: KnobLimits, dt_s: float) -> Choice:
-        """Return *choice* with the demand that is added to it without the loops.
+    def jump(self, applied: float) -> None:
+        """Apply *applied* at once; the demands of the loops move as far."""
+        self._loops.shift(applied - self.applied)
+        self.applied = applied
 
-        No more is added than is applied in this tick: the loops' demands would run away from it.
-        """
-        worst = loops.unmet if self.applied > 0.0 else None
-        most = min(1.0, self.applied + limits.squeeze_per_s * dt_s)
-        extra = min(self._rise.update(worst, dt_s) * dt_s, most - choice.wanted)
-        if extra <= 0.0 or choice.wanted < self.applied:
-            return choice
-        loops.shift(extra)
-        return choice._replace(wanted=choice.wanted + extra)
-
-    def let_go(self, choice: Choice, loops: ChannelLoops) -> Choice:
+    def let_go(self, choice: Choice) -> Choice:
         """Fall at once to the largest demand of use; return *choice* within it."""
-        most = loops.most
+        most = self._loops.most
         if most is None or self.applied <= most:
             return choice
-        loops.shift(most - self.applied)
-        self.set(most)
+        self.jump(most)
         return choice._replace(wanted=min(choice.wanted, most))
 
-    def limit_paced(
+    def move(
         self,
-        wanted: float,
-        loops: ChannelLoops,
+        choice: Choice,
         limits: KnobLimits,
+        law: LawSettings,
         now_ns: int,
         dt_s: float,
         rungs: int = 1,
         fastest_per_s: float = math.inf,
-    ) -> float:
-        """Move the applied demand towards *wanted* in [0, 1] as ``limit`` does, or faster.
+        fine: bool = True,
+    ) -> Choice:
+        """Move the applied demand towards *choice*, and return it with what rose without the loops.
 
-        What is released without the loops is taken from their demands as well, without a bump.
         *rungs* is the number of rungs that the demand is divided among: each has a part of it, so
         the same release of a knob is a smaller one of the demand. No more than *fastest_per_s* is
-        released without the loops.
+        released without the loops, and nothing if the knob is not *fine*.
         """
-        pace = self._pace.update(self.applied, loops.excess, now_ns, dt_s)
-        if self.applied >= pace.least > wanted:
-            wanted = pace.least
-        extra = min(pace.speed_per_s, fastest_per_s) * dt_s / rungs
-        if extra > 0:
-            loops.shift(-extra)
-            wanted = max(0.0, wanted - extra)
-        return self.limit(wanted, limits, now_ns, dt_s, extra)
+        if law.fast_rise:
+            choice = self._raise(choice, limits, dt_s)
+        extra, wanted = 0.0, choice.wanted
+        if law.fast_release and fine:
+            pace = self._pace.update(self.applied, self._loops.excess, now_ns, dt_s)
+            if self.applied >= pace.least > wanted:
+                wanted = pace.least
+            extra = min(pace.speed_per_s, fastest_per_s) * dt_s / rungs
+            if extra > 0:
+                # Taken from the demands of the loops as well, without a bump.
+                self._loops.shift(-extra)
+                wanted = max(0.0, wanted - extra)
+        self.limit(wanted, limits, now_ns, dt_s, extra)
+        return choice
+
+    def _raise(self, choice: Choice, limits: KnobLimits, dt_s: float) -> Choice:
+        """Return *choice* with the demand that is added to it without the loops.
+
+        No more is added than is applied in this tick: the loops' demands would run away from it.
+        """
+        worst = self._loops.unmet if self.applied > 0.0 else None
+        most = min(1.0, self.applied + limits.squeeze_per_s * dt_s)
+        extra = min(self._rise.update(worst, dt_s) * dt_s, most - choice.wanted)
+        if extra <= 0.0 or choice.wanted < self.applied:
+            return choice
+        self._loops.shift(extra)
+        return choice._replace(wanted=choice.wanted + extra)

@@ -37,7 +37,8 @@ class RateLimiter:
 
     A release step is made when a new period of ``release_spacing_ns`` begins. These periods lie on
     a fixed grid of time. If they began with the last release, a little more deviation could shift a
-    release in time and so give best-effort more for a moment.
+    release in time and so give best-effort more for a moment. ``applied`` may be set without a
+    limit, for instance to what the knobs could reach.
     """
 
     __slots__ = ("_last_ns", "applied")
@@ -62,10 +63,6 @@ class RateLimiter:
             step = limits.release_step if may_release else 0.0
             self.applied = max(wanted, self.applied - step - extra)
         return self.applied
-
-    def set(self, applied: float) -> None:
-        """Set the applied demand without a limit, for instance to what the knobs could reach."""
-        self.applied = applied
 
 
 _HOLD_NS = 20 * NS_PER_SEC
