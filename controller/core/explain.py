@@ -283,7 +283,7 @@ def _selected(plan: Plan, channel: Channel) -> LoopReport | None:
 def _with_reason(loops: ChannelLoops, in_force: str) -> str:
     """Return what is in force, after the reason why nothing more is taken, if there is one."""
     reason = _INHIBITED.get(loops.demand.state)
-    if loops.was_in_vain(loops.demand.service):
+    if loops.of(loops.demand.service).was_in_vain:
         # Best-effort work may have the largest part of the evidence all the same.
         reason = "a squeeze did not help"
     return in_force if reason is None else f"{reason}; {in_force}"

@@ -7,6 +7,7 @@ quota: the last rung of the cache channel is the cpu channel's knob.
 """
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 import math
 
 from controller.core.channels.cpu_channel import CpuChannel
@@ -27,7 +28,7 @@ from controller.core.knobs.grants import RequestedLimits
 from controller.core.knobs.knob_state import KnobState
 from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.indicator_routing import IndicatorRouting
-from controller.core.model import CgroupId, Channel, Knob, Snapshot
+from controller.core.model import CgroupId, Channel, Knob, Mode, Snapshot
 from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
 
@@ -59,7 +60,7 @@ class Channels:
     )
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings = _without_trials(settings)
         self._usage = ResourceUsage()
         self._forget_harm()
         self._requested_limits = RequestedLimits()
@@ -101,7 +102,8 @@ class Channels:
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; see ``Planner.reconfigure``."""
-        before, self._settings = self._settings, settings
+        before, settings = self._settings, _without_trials(settings)
+        self._settings = settings
         self.resync()
         if not settings.law.find_harm:
             self._forget_harm()  # what is no longer updated must not share a cut
@@ -182,14 +184,14 @@ class Channels:
             workload_index=workload_index,
             knobs=knobs,
             usage=self._usage,
-            harm=self._harm if settings.law.find_harm else None,
+            harm=self._harm,
             left_out_s=left_out_ns / 1e9,
             memory_shares=memory_shares,
             guarded=guarded,
         )
-        if context.harm is not None:
+        if settings.law.find_harm:
             loops = self.loops[Channel.CACHE]
-            context.harm.update(tracker, workload_index, loops, context.now_ns, dt_ns)
+            self._harm.update(tracker, workload_index, loops, context.now_ns, dt_ns)
         return context, self._grants(specs, context, hold=hold, probe=probe)
 
     def _update_usage(
@@ -230,7 +232,7 @@ class Channels:
         grants: Mapping[CgroupId, float] = self.cpu.grant(
             part, claims, blocked, self._parents, harmless, context
         )
-        if context.harm is not None and probe and not hold:
+        if self._settings.law.find_harm and probe and not hold:
             grants = self._probe(grants, blocked, context)
         return self._requested_limits.apply(grants, workload_index.cpu_limits)
 
@@ -277,3 +279,10 @@ class Channels:
     def explain(self, quotas: list[Action]) -> list[Action]:
         """Return *quotas*, the writes of the grants; those that no demand explains get a reason."""
         return self._micro_probes.explain(self._requested_limits.explain(quotas))
+
+
+def _without_trials(settings: Settings) -> Settings:
+    """Return *settings*; in observe mode no knob moves, so a trial would show nothing."""
+    if settings.mode is Mode.ENFORCE:
+        return settings
+    return replace(settings, law=replace(settings.law, verify_squeeze=False, rungs_by_work=False))

@@ -49,7 +49,7 @@ class TickContext(NamedTuple):
     workload_index: WorkloadIndex
     knobs: KnobState
     usage: ResourceUsage
-    harm: HarmFinder | None = None
+    harm: HarmFinder
     memory_shares: Mapping[CgroupId, float] = MappingProxyType({})
     left_out_s: float = 0.0
     guarded: frozenset[CgroupId] = frozenset()

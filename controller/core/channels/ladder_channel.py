@@ -6,6 +6,7 @@ The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 """
 
 from dataclasses import replace
+from functools import cache
 
 from controller.core.channels.ladder import Ladder, Rung, TickContext
 from controller.core.channels.rung_trial import Front, RungTrial, count
@@ -17,7 +18,7 @@ from controller.core.decision import Verdict
 from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.evidence import Evidence
 from controller.core.loop.selector import Choice
-from controller.core.model import Channel, Knob, Mode
+from controller.core.model import Channel, Knob
 from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.settings import (
     DiskFacts,
@@ -68,13 +69,11 @@ class LadderChannel:
     """
 
     __slots__ = (
-        "_cpus",
         "_law",
         "_limiter",
         "_quota",
         "_safe_state",
         "_trial",
-        "_tries",
         "_updated_s",
         "channel",
         "facts",
@@ -89,12 +88,10 @@ class LadderChannel:
         """*rungs* were made from *facts*."""
         self.channel = channel
         self.facts = facts
-        self._cpus = settings.host.cpus
         # The second in which the ladder was updated.
         self._updated_s: int | None = None
         self._safe_state = settings.safe_state
         self._law = settings.law
-        self._tries = _tries(settings)
         # The rung of the quota, if there are others in front of it that a trial can let go.
         self._quota = next((each for each in rungs[1:] if each.knob is Knob.CPU_QUOTA), None)
         self._trial = RungTrial()
@@ -117,8 +114,7 @@ class LadderChannel:
         """Take new settings; loops keep their demand."""
         self._safe_state = settings.safe_state
         self._law = settings.law
-        self._tries = _tries(settings)
-        if not self._tries:
+        if not self._law.rungs_by_work:
             self._end_trial()
         self.loops.reconfigure(settings)
 
@@ -130,29 +126,19 @@ class LadderChannel:
     def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
         """Advance all loops and move the ladder to their demand; on *hold* the demand stays."""
 
-        known: Evidence | None = None
-
+        @cache
         def common_evidence() -> Evidence:
             # The same for all services; the computation reads the use of every workload.
-            nonlocal known
-            if known is None:
-                share = context.usage.share(self.channel, context.tracker, context.workload_index)
-                known = Evidence(
-                    be_share=share,
-                    throttled_ratio=None,
-                    inflicted_cpus=0.0,
-                    steal_cpus=None,
-                    cpus=self._cpus,
-                )
-            return known
+            tracker, index = context.tracker, context.workload_index
+            return Evidence(be_share=context.usage.share(self.channel, tracker, index))
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
             common = common_evidence()
             if self.channel is Channel.MEMORY and context.tracker.hits_own_limit(service, spec):
                 return replace(common, at_own_limit=True)
-            if self.channel is not Channel.CACHE or context.harm is None:
+            if self.channel is not Channel.CACHE:
                 return common
-            excess = self.loops.excess_of(service.name) or 0.0
+            excess = self.loops.of(service.name).log_excess() or 0.0
             found = context.harm.share(service.name, excess)
             if found is None:
                 return common
@@ -168,7 +154,7 @@ class LadderChannel:
         rescaled = ladder.rescale(limiter.applied, context)
         if rescaled != limiter.applied:
             limiter.jump(rescaled)
-        if self._tries and self._quota is not None and not hold:
+        if self._law.rungs_by_work and self._quota is not None and not hold:
             self._try_rungs(self._quota, context)
         choice = self.loops.bid(
             context.tracker,
@@ -223,7 +209,7 @@ class LadderChannel:
         if trial.spared == ladder.spared:
             return
         ladder.spared = trial.spared
-        if trial.active and not trial.sufficed and context.harm is not None:
+        if trial.active and not trial.sufficed:
             # It was learned while the other rungs held the culprits down.
             context.harm.forget_certainty()
         ladder.update(context)
@@ -257,11 +243,6 @@ class LadderChannel:
             self.ladder.apply(1.0, context)
         else:
             self.ladder.release()
-
-
-def _tries(settings: Settings) -> bool:
-    # In observe mode no knob moves, so a trial would show nothing.
-    return settings.law.rungs_by_work and settings.mode is Mode.ENFORCE
 
 
 def facts_for(channel: Channel, settings: Settings) -> Facts:

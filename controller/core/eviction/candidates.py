@@ -125,7 +125,7 @@ def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> f
     """Return the share that an eviction rests on; it ends the use under the squeeze."""
     if loops.demand.channel is not Channel.CACHE:
         return _share(loops, service, context)
-    if context.harm is not None and context.harm.certain(service):
+    if context.harm.certain(service):
         return _share_of_harm(context.harm, loops, service, context.tracker.cpu_use)
     share = _share(loops, service, context)
     present = context.usage.of(Channel.CACHE).present_share
@@ -138,7 +138,7 @@ def _blame(channel: Channel, service: str, context: TickContext) -> Mapping[Cgro
     if channel is Channel.CPU:
         culprits = context.tracker.blame.blame_for(service)
         return {cgroup: wait for cgroup, wait in culprits.items() if cgroup in best_effort}
-    if channel is Channel.CACHE and context.harm is not None:
+    if channel is Channel.CACHE:
         certain = context.harm.certain(service)
         if certain:
             return {cgroup: harm for cgroup, harm in certain.items() if cgroup in best_effort}
@@ -172,7 +172,7 @@ def _sum(one: Candidate, other: Candidate) -> Candidate:
 def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | None:
     """Return best-effort's part of what hurts *service* now; ``None``: unknown, or nothing does."""
     harm = context.harm
-    if loops.demand.channel is Channel.CACHE and harm is not None and harm.certain(service):
+    if loops.demand.channel is Channel.CACHE and harm.certain(service):
         return _share_of_harm(harm, loops, service)
     if loops.demand.channel is Channel.CPU:
         return context.tracker.blame.share(service)
@@ -186,6 +186,6 @@ def _share_of_harm(
     use: Mapping[CgroupId, float] | None = None,
 ) -> float | None:
     """Return the part of certain harm in what hurts *service*, see ``HarmFinder.share``."""
-    excess = loops.excess_of(service, filtered=True)
+    excess = loops.of(service).log_excess(filtered=True)
     # At the sweet point or below it, or without data, there is nothing of which it is a part.
     return harm.share(service, excess, use) if excess is not None and excess > 0 else None

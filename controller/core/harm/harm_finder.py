@@ -122,7 +122,7 @@ class HarmFinder:
             return found
         charges = loops.charges
         for name, model in self._models.items():
-            if (shares and name in charges) or loops.lacks_evidence(name):
+            if (shares and name in charges) or loops.of(name).lacks_evidence:
                 for cgroup, doubt in model.doubts().items():
                     found[cgroup] = max(doubt, found.get(cgroup, 0.0))
         return found

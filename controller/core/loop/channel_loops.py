@@ -3,7 +3,6 @@
 """All loops of one channel: their selection by the largest demand, and their reports."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import chain
 
 from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop, Verdict
@@ -12,7 +11,7 @@ from controller.core.loop.evidence import Evidence
 from controller.core.loop.pid import LOWEST
 from controller.core.loop.selector import Choice, choose
 from controller.core.loop.service_loops import ServiceLoops
-from controller.core.model import Channel, IndicatorName, Mode
+from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, LawSettings, Settings
 from controller.core.workload_index import Service, WorkloadIndex
 
@@ -25,6 +24,9 @@ Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 # From this deviation on a service may owe its state to the present demand: the lower end of the
 # dead zone in which a loop keeps a demand.
 _NEAR = -0.1
+
+# The loops of a service that is not present: nothing is known of it, and nothing is asked.
+_NONE = ServiceLoops("", Channel.CPU, (), 0.0, 0, LawSettings())
 
 
 class ChannelLoops:
@@ -54,7 +56,7 @@ class ChannelLoops:
     def __init__(self, channel: Channel, settings: Settings) -> None:
         self._channel = channel
         self._stale_ticks = settings.stale_ticks
-        self._law = _law_for(settings)
+        self._law = settings.law
         self._services: dict[str, ServiceLoops] = {}
         self._specs: Specs | None = None
         self.working = self.safe = False
@@ -71,7 +73,7 @@ class ChannelLoops:
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
         self._stale_ticks = settings.stale_ticks
-        self._law = _law_for(settings)
+        self._law = settings.law
         for loops in self._services.values():
             loops.reconfigure(self._stale_ticks, self._law)
 
@@ -133,42 +135,12 @@ class ChannelLoops:
 
         The indicator *without* is left out.
         """
-        known = self._deviations(service)
+        known = self.of(service).deviations
         return max((each for name, each in known.items() if name is not without), default=None)
 
-    def deviation_of(self, service: str, indicator: IndicatorName) -> float | None:
-        """Return the filtered deviation of one loop; ``None`` if it is not known."""
-        return self._deviations(service).get(indicator)
-
-    def _deviations(self, service: str) -> Mapping[IndicatorName, float]:
-        loops = self._services.get(service)
-        return {} if loops is None else loops.deviations
-
-    def raw_deviation(self, service: str) -> float:
-        """Return the largest deviation of a service, 0 if none is known.
-
-        Of a loop without a deviation in this tick the filtered one is taken.
-        """
-        loops = self._services.get(service)
-        return 0.0 if loops is None else loops.raw_deviation
-
-    def lacks_evidence(self, service: str) -> bool:
-        """Return whether a service suffers and nothing shows that best-effort work causes it."""
-        loops = self._services.get(service)
-        return loops is not None and loops.lacks_evidence
-
-    def was_in_vain(self, service: str | None) -> bool:
-        """Return whether a trial, and not the evidence, rules out a squeeze for a service."""
-        loops = None if service is None else self._services.get(service)
-        return loops is not None and loops.was_in_vain
-
-    def excess_of(self, service: str, *, filtered: bool = False) -> float | None:
-        """Return the logarithm of the largest indicator of a service relative to its sweet point.
-
-        *filtered*: see ``ServiceLoops.log_excess``. ``None`` if none is known.
-        """
-        loops = self._services.get(service)
-        return None if loops is None else loops.log_excess(filtered=filtered)
+    def of(self, service: str | None) -> ServiceLoops:
+        """Return the loops of *service*; without any, those of a service that is not present."""
+        return _NONE if service is None else self._services.get(service, _NONE)
 
     def bid(
         self,
@@ -227,7 +199,7 @@ class ChannelLoops:
                     service, self._channel, each, applied, self._stale_ticks, self._law
                 )
             else:
-                loops.set_specs(each, applied, self._stale_ticks)
+                loops.set_specs(each, applied)
             self._services[service] = loops
 
     def _report(self, choice: Choice, applied: float) -> None:
@@ -255,10 +227,3 @@ class ChannelLoops:
         self.off = tuple(chain.from_iterable(loops.off for loops in services))
         self.reports = tuple(chain.from_iterable(loops.reports for loops in services))
         self.selected = next((each for each in self.reports if each.selected), None)
-
-
-def _law_for(settings: Settings) -> LawSettings:
-    """Return the parts of the law; none that tries a squeeze while nothing is written."""
-    if settings.mode is Mode.ENFORCE:
-        return settings.law
-    return replace(settings.law, verify_squeeze=False)

@@ -42,10 +42,10 @@ class Evidence:
     """
 
     be_share: float | None
-    throttled_ratio: float | None
-    inflicted_cpus: float
-    steal_cpus: float | None
-    cpus: int
+    throttled_ratio: float | None = None
+    inflicted_cpus: float = 0.0
+    steal_cpus: float | None = None
+    cpus: int = 1
     host_cpus: float = 0.0
     is_wait: bool = False
     at_own_limit: bool = False

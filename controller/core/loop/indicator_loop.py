@@ -8,7 +8,6 @@ import math
 
 from controller.core.decision import ChannelState, Indicator, IndicatorStatus
 from controller.core.loop.pid import (
-    HIGHEST,
     LOWEST,
     LowPass,
     PidLoop,
@@ -18,32 +17,13 @@ from controller.core.loop.pid import (
 )
 from controller.core.settings import IndicatorSpec
 
-__all__ = ("HIGH", "HIGHER", "IndicatorLoop", "StaleDataGuard", "loop_for")
-
-
-class StaleDataGuard:
-    """Counts the consecutive ticks in which one source has no data."""
-
-    __slots__ = ("_ticks", "ticks")
-
-    def __init__(self, ticks: int) -> None:
-        """*ticks* is the number of ticks without data in which the loop holds."""
-        self.ticks = ticks
-        self._ticks = 0
-
-    def update(self, stale: bool) -> ChannelState:
-        """Return FREE with data, HOLD for the first ``ticks`` without data, then SAFE."""
-        self._ticks = self._ticks + 1 if stale else 0
-        if self._ticks == 0:
-            return ChannelState.FREE
-        return ChannelState.HOLD if self._ticks <= self.ticks else ChannelState.SAFE
+__all__ = ("HIGH", "IndicatorLoop", "loop_for")
 
 
 # From this deviation on, in so many ticks, a service suffers beyond the noise that the low-pass is
 # for: tolerance times its sweet point before the first squeeze, the end of the scale during one,
 # when loop and noise move the indicator around its sweet point.
 HIGH = 1.0
-HIGHER = HIGHEST
 _HIGH_TICKS = 2
 # A filtered deviation below this has converged to the bottom of the scale.
 _CONVERGED = 0.99 * LOWEST
@@ -51,22 +31,22 @@ _CONVERGED = 0.99 * LOWEST
 
 @dataclass(slots=True)
 class IndicatorLoop:
-    """One loop: the indicator, its deviation, the low-pass, the PID and the guard of its data.
+    """One loop: the indicator, its deviation, the low-pass and the PID.
 
     ``deviation`` is unfiltered, ``excess`` the same without the limits of its scale, ``high_ticks``
-    the number of ticks since when it is high. ``moved``: the PID was updated in this tick.
-    ``is_bounded``: the deviation is larger than what a squeeze can bring. A loop without an
-    ``indicator`` is off: the host never had a source for it.
+    the number of ticks since when it is high, and ``stale`` that since when there is no data.
+    ``moved``: the PID was updated in this tick. ``is_bounded``: the deviation is larger than what
+    a squeeze can bring. A loop without an ``indicator`` is off: the host never had a source for it.
     """
 
     spec: IndicatorSpec
     pid: PidLoop
     filter: LowPass
-    guard: StaleDataGuard
     indicator: Indicator | None = None
     deviation: float | None = None
     excess: float | None = None
     high_ticks: int = 0
+    stale: int = 0
     state: ChannelState = ChannelState.FREE
     moved: bool = False
     is_bounded: bool = False
@@ -93,20 +73,25 @@ class IndicatorLoop:
         hold: bool,
         high: float,
         lasts: Callable[[IndicatorSpec, float], bool],
+        stale_ticks: int,
         log_gain: float = math.inf,
     ) -> None:
         """Take the indicator, *dt_s* after the last one; on *hold* the PID does not move.
 
         The low-pass jumps to a deviation that is *high* or more in a few ticks and *lasts*: the
-        indicator of *spec* reaches the given value in each of the last ticks. *log_gain* is the
-        logarithm of the factor by which a squeeze can lower the indicator: the PID takes no larger
-        deviation.
+        indicator of *spec* reaches the given value in each of the last ticks. In the first
+        *stale_ticks* without data the loop holds, and then it is safe. *log_gain* is the logarithm
+        of the factor by which a squeeze can lower the indicator: the PID takes no larger deviation.
         """
         most = log_gain / math.log(self.spec.tolerance)
         self.indicator = indicator
         self.deviation = self.excess = None
         if indicator is not None:
-            self.state = self.guard.update(indicator.status is IndicatorStatus.STALE)
+            self.stale = self.stale + 1 if indicator.status is IndicatorStatus.STALE else 0
+            self.state = ChannelState.FREE
+            if self.stale:
+                is_long = self.stale > stale_ticks
+                self.state = ChannelState.SAFE if is_long else ChannelState.HOLD
             if indicator.status in (IndicatorStatus.LOST, IndicatorStatus.IMPLAUSIBLE):
                 self.state = ChannelState.HOLD
             if indicator.status is IndicatorStatus.IDLE:
@@ -131,14 +116,10 @@ class IndicatorLoop:
             self.pid.update(dead_zone(min(filtered, most), self.spec.dead_zone), dt_s)
 
 
-def loop_for(
-    spec: IndicatorSpec, loop: IndicatorLoop | None, applied: float, stale_ticks: int
-) -> IndicatorLoop:
+def loop_for(spec: IndicatorSpec, loop: IndicatorLoop | None, applied: float) -> IndicatorLoop:
     """Return *loop* with *spec*, or a new loop."""
     if loop is None:
-        return IndicatorLoop(
-            spec, PidLoop(spec.gains, applied), LowPass(), StaleDataGuard(stale_ticks)
-        )
+        return IndicatorLoop(spec, PidLoop(spec.gains, applied), LowPass())
     if loop.spec is not spec:
         loop.spec = spec
         loop.pid.retune(spec.gains)

@@ -56,7 +56,7 @@ class IndicatorRouting:
                 if name in self._assigned
             }
         for name, channel in self._assigned.items():
-            hurting = (loops[channel].deviation_of(name, IndicatorName.SERVICE) or 0.0) > 0
+            hurting = (loops[channel].of(name).deviations.get(IndicatorName.SERVICE) or 0.0) > 0
             if not hurting or now_ns - self._since_ns.get(name, -_REASSIGN_NS) < _REASSIGN_NS:
                 continue
             self._since_ns[name] = now_ns

@@ -20,8 +20,8 @@ from controller.core.decision import (
 )
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.loop.evidence import Evidence, EvidenceGate
-from controller.core.loop.indicator_loop import HIGH, HIGHER, IndicatorLoop, loop_for
-from controller.core.loop.pid import LOWEST
+from controller.core.loop.indicator_loop import HIGH, IndicatorLoop, loop_for
+from controller.core.loop.pid import HIGHEST, LOWEST
 from controller.core.loop.selector import Bid
 from controller.core.loop.squeeze_trial import SqueezeTrial
 from controller.core.model import Channel, IndicatorName
@@ -67,6 +67,7 @@ class ServiceLoops:
         "_names",
         "_quiescent",
         "_service",
+        "_stale_ticks",
         "_steady",
         "_trial",
         "_vain_s",
@@ -87,7 +88,7 @@ class ServiceLoops:
         stale_ticks: int,
         law: LawSettings,
     ) -> None:
-        self._law = law
+        self._stale_ticks, self._law = stale_ticks, law
         self._service = service
         self._channel = channel
         self._loops: tuple[IndicatorLoop, ...] = ()
@@ -101,9 +102,9 @@ class ServiceLoops:
         self.indicators: tuple[Indicator, ...] = ()
         self.states: tuple[ChannelState, ...] = ()
         self.verdict: Verdict | None = None
-        self.set_specs(specs, applied, stale_ticks)
+        self.set_specs(specs, applied)
 
-    def set_specs(self, specs: Sequence[IndicatorSpec], applied: float, stale_ticks: int) -> None:
+    def set_specs(self, specs: Sequence[IndicatorSpec], applied: float) -> None:
         """Keep, create and remove loops so that there is one for each of *specs*."""
         if len(specs) == len(self._loops) and all(
             loop.spec is spec for loop, spec in zip(self._loops, specs, strict=True)
@@ -112,18 +113,14 @@ class ServiceLoops:
         if self._quiescent:
             self._resume(applied)
         before = {loop.spec.name: loop for loop in self._loops}
-        self._loops = tuple(
-            loop_for(spec, before.get(spec.name), applied, stale_ticks) for spec in specs
-        )
+        self._loops = tuple(loop_for(spec, before.get(spec.name), applied) for spec in specs)
         self._names = frozenset(spec.name for spec in specs)
 
     def reconfigure(self, stale_ticks: int, law: LawSettings) -> None:
         """Take the number of ticks without data in which a loop holds, and the parts of the law."""
-        self._law = law
+        self._stale_ticks, self._law = stale_ticks, law
         if not law.verify_squeeze:
             self._end_trial()
-        for loop in self._loops:
-            loop.guard.ticks = stale_ticks
 
     def shift(self, by: float) -> None:
         """Add *by* to the demand of every loop."""
@@ -132,7 +129,10 @@ class ServiceLoops:
 
     @property
     def raw_deviation(self) -> float:
-        """The largest deviation, 0 if none is known; see ``ChannelLoops.raw_deviation``."""
+        """The largest deviation, 0 if none is known.
+
+        Of a loop without a deviation in this tick the filtered one is taken.
+        """
         known = (
             loop.filter.value if loop.deviation is None else loop.deviation for loop in self._loops
         )
@@ -223,14 +223,14 @@ class ServiceLoops:
                 return []
             self._resume(applied)
         loops = self._loops
-        high = HIGH if applied < _FIRST else HIGHER
+        high = HIGH if applied < _FIRST else HIGHEST
 
         def lasts(spec: IndicatorSpec, least: float) -> bool:
             return tracker.waits_in_each_tick(service, spec, least, _LASTING_TICKS)
 
         for loop in loops:
             indicator = tracker.indicator(service, loop.spec)
-            loop.update(indicator, dt_s, hold, high, lasts, self._gate.log_gain)
+            loop.update(indicator, dt_s, hold, high, lasts, self._stale_ticks, self._gate.log_gain)
         gate = self._gate
         moved = [loop for loop in loops if loop.moved]
         if service.paused:

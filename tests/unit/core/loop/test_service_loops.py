@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from controller.core.decision import ChannelState, LoopReport, Plan
+from controller.core.decision import ChannelState, Indicator, IndicatorStatus, LoopReport, Plan
 from controller.core.indicators.histogram import BUCKETS
-from controller.core.loop.indicator_loop import StaleDataGuard
+from controller.core.loop.indicator_loop import loop_for
 from controller.core.loop.pid import PidLoop
 from controller.core.model import (
     Blame,
@@ -29,7 +29,7 @@ from controller.core.model import (
 from controller.core.planner import Planner
 from controller.core.settings import Gains, Settings
 from controller.demo.simulated_knobs import target_of
-from tests.support.loops.closed_loop import TICK_NS, TICKS_PER_S, make_settings
+from tests.support.loops.closed_loop import TICK_NS, TICKS_PER_S, make_settings, make_spec
 
 SHORT, LONG = 20, 62  # the histogram's buckets of waits below and above the sweet point
 BUSY, SLEEPY, HOG = (CgroupId("cpu", number) for number in range(3))
@@ -129,8 +129,18 @@ def test_converge_is_the_limit_of_many_steps() -> None:
 
 
 def test_stale_guard_holds_for_its_ticks() -> None:
-    guard = StaleDataGuard(2)
-    states = [guard.update(stale) for stale in (False, True, True, True, False)]
+    loop = loop_for(make_spec(), None, 0.0)
+    states = []
+    for status in ("fresh", "stale", "stale", "stale", "fresh"):
+        indicator = Indicator(
+            service="web",
+            name=IndicatorName.RUNQ_P99,
+            value=None,
+            samples=0,
+            status=IndicatorStatus(status),
+        )
+        loop.update(indicator, 0.2, False, 1.0, lambda spec, least: False, stale_ticks=2)
+        states.append(loop.state)
     assert states == [
         ChannelState.FREE,
         ChannelState.HOLD,

@@ -4,6 +4,7 @@
 
 from controller.core.channels.ladder import TickContext
 from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
+from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
@@ -30,6 +31,7 @@ def test_after_a_release_at_once_nothing_is_held() -> None:
             workload_index=WorkloadIndex([], {}),
             knobs=KnobState(),
             usage=usage,
+            harm=HarmFinder(),
         )
         return rung.set_part(part, DEFAULT_LIMITS[Knob.TC_CEILING], context)
 

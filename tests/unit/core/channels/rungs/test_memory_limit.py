@@ -6,6 +6,7 @@ import pytest
 
 from controller.core.channels.ladder import TickContext, limits_of
 from controller.core.channels.rungs.memory_limit import MemoryLimitRung
+from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
@@ -29,6 +30,7 @@ def context(scope: str, *, guarded: bool = True, known: bool = True) -> TickCont
         workload_index=WorkloadIndex([], {}),
         knobs=knobs,
         usage=ResourceUsage(),
+        harm=HarmFinder(),
         guarded=frozenset({CgroupId(scope, 9)} if guarded else ()),
     )
 
