@@ -12,7 +12,6 @@ from controller.core.channels.ladder import Ladder, Rung, TickContext
 from controller.core.channels.rung_trial import Front, RungTrial, count
 from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
 from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
-from controller.core.channels.rungs.memory_limit import MemoryLimitRung
 from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Verdict
 from controller.core.loop.channel_loops import ChannelLoops, Specs
@@ -33,6 +32,7 @@ from controller.core.workload_index import Service
 
 __all__ = (
     "LadderChannel",
+    "MemoryLimitRung",
     "SharedQuotaRung",
     "facts_for",
     "rungs_of",
@@ -54,6 +54,27 @@ class SharedQuotaRung(Rung):
     def describe(self) -> str:
         """Return the part of the quota's range in a few words."""
         return f"quota {self.part:.0%} of the way to its floor" if self.part else "no quota"
+
+
+class MemoryLimitRung(Rung):
+    """Asks for less page cache of best-effort work; ``MemoryGuardian`` writes the limits.
+
+    v1 has no limit that slows down, so the guard's is lowered towards what best-effort work needs:
+    it keeps less page cache, and the kernel drops the pages of others less often.
+    """
+
+    knob = Knob.MEMORY_MAX
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether the guard has a limit of v1 that can be moved now."""
+        return any(
+            target.hierarchy != "v2" and context.knobs.is_movable(target, self.knob, context.now_ns)
+            for target in context.guarded
+        )
+
+    def describe(self) -> str:
+        """Return the part of the page cache that goes in a few words."""
+        return f"page cache limited by {self.part:.0%}" if self.part else "page cache not limited"
 
 
 # The facts of the host that the rungs of a channel are made from.

@@ -16,8 +16,13 @@ from collections.abc import Iterable, Mapping
 from itertools import compress
 from operator import is_not
 
-from controller.core.indicators.averages import CULPRIT_S, NEGLIGIBLE_CPUS, Averages
-from controller.core.indicators.counters import SampleDiff, smoothing
+from controller.core.indicators.counters import (
+    CULPRIT_S,
+    NEGLIGIBLE_CPUS,
+    Averages,
+    SampleDiff,
+    smoothing,
+)
 from controller.core.indicators.wait_parts import WaitParts
 from controller.core.model import Blame, CgroupId, Workload
 from controller.core.workload_index import WorkloadIndex

@@ -14,8 +14,7 @@ from controller.core.indicators.counter_based import COUNTED, CounterWindows
 from controller.core.indicators.counters import CounterRate, CpuUse, SampleDiff, smoothing
 from controller.core.indicators.figure_check import FigureCheck
 from controller.core.indicators.link_queue import LINKED, LinkWindows
-from controller.core.indicators.measurement import STALE, service_indicator
-from controller.core.indicators.run_queue import WAITS, measure_waits
+from controller.core.indicators.measurement import STALE, WAITS, measure_waits, service_indicator
 from controller.core.indicators.slowdown import pace_of
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
 from controller.core.model import (

@@ -9,8 +9,7 @@ service itself. Nothing is controlled by these figures; they name what hurts a s
 from collections.abc import Iterable, Mapping
 
 from controller.core.decision import PartKind
-from controller.core.indicators.averages import Averages
-from controller.core.indicators.counters import SampleDiff
+from controller.core.indicators.counters import Averages, SampleDiff
 from controller.core.model import CgroupId
 from controller.core.workload_index import WorkloadIndex
 

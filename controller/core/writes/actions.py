@@ -3,7 +3,8 @@
 """The writes of a plan: what the grants, the rungs and the policies ask for, in one order.
 
 Two policies of two states stand beside the channels: sched-idle and core scheduling. A knob that is
-held on a target on which the agent may not hold it any more is restored.
+held on a target on which the agent may not hold it any more is restored. The one knob of services
+themselves is the CFS burst, ``cpu_burst`` of a profile; all others belong to best-effort workloads.
 """
 
 from collections.abc import Mapping
@@ -12,21 +13,29 @@ from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, Verdict
 from controller.core.explain import reason_of
-from controller.core.knob_values import cpus_of, quota_text, write_order
+from controller.core.knob_values import (
+    Quota,
+    cpus_of,
+    format_quota,
+    parse_quota,
+    quota_text,
+    write_order,
+)
 from controller.core.knobs.grants import GrantActions
+from controller.core.knobs.knob_state import KnobState
 from controller.core.model import (
     SERVICE_KNOBS,
     CgroupId,
     Channel,
     Knob,
+    KnobValue,
     Target,
     TargetKind,
 )
 from controller.core.settings import SafeState, Settings
-from controller.core.workload_index import WorkloadIndex
+from controller.core.workload_index import Service, WorkloadIndex
 from controller.core.writes.core_scheduling import CookieGate
 from controller.core.writes.sched_idle import SchedIdlePolicy
-from controller.core.writes.service_knobs import service_actions
 
 __all__ = ("PlanActions",)
 
@@ -90,7 +99,7 @@ class PlanActions:
         actions += self._cookies.actions(cache, overlap, self._idle.on, context)
         if context.resync:
             quotas.extend(_restore_ineligible(context))
-            actions.extend(service_actions(index, knobs, now_ns))
+            actions.extend(_service_actions(index, knobs, now_ns))
         actions.extend(sorted(quotas, key=write_order))
         for channel in channels.ladders:
             actions.extend(channel.ladder.actions(context, reason_of(channel.loops)))
@@ -133,3 +142,41 @@ def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex) -> bool:
     if knob is Knob.CPU_QUOTA and cgroup in index.quota_targets:
         return True
     return cgroup in index.best_effort or (knob in SERVICE_KNOBS and cgroup in index.sensitive)
+
+
+def _service_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
+    """Return the writes that let services accumulate quota that they did not use.
+
+    Only a service that already has a quota gets a burst; its quota and period stay as they are. A
+    burst is at most the quota (kernel/sched/core.c, tg_set_cfs_bandwidth). Where no burst applies,
+    the original cpu.quota is restored, also from a quota that was set while the workload was still
+    best-effort.
+    """
+    actions = []
+    for service in workload_index.services.values():
+        for scope, id_ in service.cgroups:
+            key = (scope, id_, Knob.CPU_QUOTA)
+            original = knobs.original(*key)
+            quota = None if original is None else parse_quota(original)
+            if quota is None:
+                continue
+            burst_us = 0 if service.paused else service.profile.cpu_burst_us
+            if quota.quota_us is None or burst_us <= quota.burst_us:
+                text = _restore_reason(service, quota, knobs.value(*key))
+                action = knobs.restore(*key, text, now_ns)
+            else:
+                wanted = Quota(quota.quota_us, quota.period_us, min(burst_us, quota.quota_us))
+                text = f"profile {service.profile.name}: a burst of {wanted.burst_us} us"
+                action = knobs.request(*key, format_quota(wanted), text, now_ns)
+            if action is not None:
+                actions.append(action)
+    return actions
+
+
+def _restore_reason(service: Service, original: Quota, current: KnobValue | None) -> str:
+    now = original if current is None else parse_quota(current)
+    if service.paused:
+        return f"restore cpu.quota: {service.name} is paused"
+    if (now.quota_us, now.period_us) == (original.quota_us, original.period_us):
+        return f"restore cpu.quota: profile {service.profile.name} asks for no larger burst"
+    return f"restore cpu.quota: {service.name} is latency-sensitive now"

@@ -5,8 +5,7 @@
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.counters import CounterRate
 from controller.core.indicators.histogram import BUCKETS
-from controller.core.indicators.measurement import STALE, service_indicator
-from controller.core.indicators.run_queue import measure_waits
+from controller.core.indicators.measurement import STALE, measure_waits, service_indicator
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import Delta, DeltaWindow, WaitWindow
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample

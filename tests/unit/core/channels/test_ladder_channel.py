@@ -5,7 +5,7 @@
 import pytest
 
 from controller.core.channels.ladder import TickContext, limits_of
-from controller.core.channels.rungs.memory_limit import MemoryLimitRung
+from controller.core.channels.ladder_channel import MemoryLimitRung
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
