@@ -37,7 +37,7 @@ from controller.config.sections.network import NetworkModel
 from controller.config.sections.service_level import ServiceLevelModel
 from controller.config.state_dir import DEFAULT_STATE_DIR
 from controller.core.model import Channel, IndicatorName, Knob, Mode, QosClass
-from controller.core.settings import SafeState
+from controller.core.settings import DEAD_ZONE, SafeState
 
 __all__ = (
     "ConfigModel",
@@ -139,7 +139,7 @@ class IndicatorModel(Strict):
     resolution: Measure | None = None
     """Smallest difference of values that matters, in the unit of the indicator; raise it for a
     coarse source."""
-    dead_zone: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    dead_zone: Annotated[float, Field(ge=0, lt=1)] = DEAD_ZONE
     """Half-width of the zone around deviation 0 in which the demand stays; raise it against
     frequent writes."""
     window: Annotated[int, duration("50ms", "1h")] | None = None

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from controller.core.decision import UNKNOWN, IndicatorStatus, LoopReport
 from controller.core.model import CgroupId, IndicatorName
-from controller.core.settings import IndicatorSpec
+from controller.core.settings import DEAD_ZONE, IndicatorSpec
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 
@@ -58,8 +58,6 @@ TOLD = 1.0 / _SAFETY
 # Part of the time by which waits may be longer than a sweet point in all. A service that gets no
 # CPU has so few waits that their share says nothing, compared with the waits of before.
 _STARVED = 0.05
-# The lower end of the dead zone: from this deviation on a service is near its sweet point.
-_NEAR = -0.1
 _QUANTILES: Mapping[IndicatorName, float] = {
     IndicatorName.RUNQ_P50: 0.50,
     IndicatorName.RUNQ_P95: 0.95,
@@ -193,7 +191,7 @@ def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:
 
 
 def _is_near(deviation: float | None) -> bool:
-    return deviation is not None and deviation >= _NEAR
+    return deviation is not None and deviation >= -DEAD_ZONE
 
 
 class LimitTable:

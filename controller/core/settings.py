@@ -10,6 +10,7 @@ from typing import NamedTuple
 from controller.core.model import Channel, IndicatorName, Knob, Mode, Target
 
 __all__ = (
+    "DEAD_ZONE",
     "CoreMode",
     "CoreSettings",
     "DiskFacts",
@@ -30,6 +31,11 @@ __all__ = (
     "SafeState",
     "Settings",
 )
+
+# The usual half-width of the dead zone around deviation 0, in which a loop keeps its demand. From
+# its lower end on a service is near its sweet point, from its upper end on the service suffers, and
+# a smaller fall of the deviation is no help.
+DEAD_ZONE = 0.1
 
 
 class EvictionLimits(NamedTuple):

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from controller.core.decision import Demand, IndicatorStatus, LoopReport, Plan
 from controller.core.model import Channel
+from controller.core.settings import DEAD_ZONE
 
 __all__ = ("OTHER", "SufferingClock", "Suffers", "depth", "is_worse", "suffering", "suffers")
 
 # The state of a service for which its channel did not decide, but for another one.
 OTHER = "other"
-# Below this filtered deviation a loop is within its dead zone.
-_LEAST = 0.1
 # From here on a filtered deviation is at the end of the scale of the loops, which is 2.
 _END = 1.98
 # A longer time between two plans is a pause of the agent, not a state that lasted.
@@ -56,7 +55,7 @@ def suffering(
 def suffers(loop: LoopReport) -> bool:
     """Return whether the service of *loop* is above its sweet point, beyond the dead zone."""
     deviation = loop.filtered_deviation
-    return deviation is not None and deviation >= _LEAST and loop.status is IndicatorStatus.FRESH
+    return deviation is not None and deviation >= DEAD_ZONE and loop.status is IndicatorStatus.FRESH
 
 
 class SufferingClock:

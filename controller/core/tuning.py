@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from controller.core.model import Knob
 from controller.core.settings import Gains, KnobLimits
-from controller.core.units import NS_PER_SEC
+from controller.core.units import MIB, NS_PER_SEC
 
 __all__ = ("DEFAULT_LIMITS", "auto_gains", "tightest_limits")
 
@@ -29,8 +29,6 @@ def _limits(floor: float, squeeze: float, release: float, spacing_ns: int) -> Kn
     )
 
 
-_MIB = 1024 * 1024
-
 # Units of the floors: CPUs, ways, a share of full bandwidth, a share of the link, bytes, a weight,
 # a share of the disk. A knob that moves in fine steps is released in fine, frequent steps. A knob
 # with few settings is released setting by setting (``StepSelector``), far enough apart to observe
@@ -41,7 +39,7 @@ DEFAULT_LIMITS: Mapping[Knob, KnobLimits] = {
     Knob.LLC_WAYS: _limits(2.0, 2.0, 0.35, 20 * NS_PER_SEC),
     Knob.MBA: _limits(0.1, 2.0, 0.35, 20 * NS_PER_SEC),
     Knob.TC_CEILING: _limits(0.02, 2.0, 0.01, NS_PER_SEC // 2),
-    Knob.MEMORY_HIGH: _limits(64.0 * _MIB, 0.1, 0.02, 5 * NS_PER_SEC),
+    Knob.MEMORY_HIGH: _limits(64.0 * MIB, 0.1, 0.02, 5 * NS_PER_SEC),
     Knob.IO_WEIGHT: _limits(1.0, 2.0, 0.35, 20 * NS_PER_SEC),
     Knob.IO_MAX: _limits(0.02, 2.0, 0.01, NS_PER_SEC // 2),
 }

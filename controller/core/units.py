@@ -10,6 +10,7 @@ import contextlib
 import re
 
 __all__ = (
+    "MIB",
     "NS_PER_MS",
     "NS_PER_SEC",
     "NS_PER_US",
@@ -29,6 +30,7 @@ __all__ = (
     "parse_ratio",
 )
 
+MIB = 1 << 20
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_SEC = 1_000_000_000

@@ -12,6 +12,7 @@ from pathlib import Path
 import random
 import time
 
+from controller.core.units import MIB
 from controller.demo.cgroups import DemoError
 from controller.demo.grower import Grower
 from controller.demo.results import MemoryRun
@@ -23,7 +24,6 @@ __all__ = ("DIRECTORY", "missing_memory", "run_memory")
 DIRECTORY = "memory"
 _SERVICE, _BATCH = f"{DIRECTORY}/web", f"{DIRECTORY}/batch"
 _JOBS = tuple(f"{_BATCH}/{name}" for name in ("one", "two", "three"))
-_MIB = 1 << 20
 _CAPACITY_MIB, _MARGIN_MIB = 300, 24
 # What the service holds at first, and what it needs in the end, in about three seconds.
 _FIRST_MIB, _MOST_MIB, _PAUSE_S = 150, 200, 0.05
@@ -63,7 +63,7 @@ def run_memory(
     parent = memory.mount / cgroups.path[1:] / DIRECTORY
     name = "memory.max" if memory.version == "v2" else "memory.limit_in_bytes"
     try:
-        (parent / name).write_text(str(_CAPACITY_MIB * _MIB))
+        (parent / name).write_text(str(_CAPACITY_MIB * MIB))
     except OSError as error:
         raise DemoError(f"cannot limit {parent}: {error.strerror}") from error
     return tuple(_Phase(session, mode, report_progress).run() for mode in ("observe", "enforce"))

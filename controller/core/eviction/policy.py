@@ -24,6 +24,7 @@ from controller.core.eviction.budget import (
     EvictionHistory,
 )
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName
+from controller.core.settings import DEAD_ZONE
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("Candidate", "Case", "EvictionPolicy")
@@ -34,8 +35,6 @@ _LONGEST_COOL_DOWN_NS = 3600 * NS_PER_SEC
 # The pause after a refused eviction. A budget over a hundred pods must not cause a burst of
 # requests, nor an overload taint that is set and removed with each of them.
 _NEXT_NS = 5 * NS_PER_SEC
-# The smallest fall of the deviation that counts as help: the half-width of a dead zone.
-_HELP = 0.1
 # Time constant of the smoothed deviation by which cases are ranked and effects are measured.
 _SMOOTH_S = 5.0
 
@@ -256,7 +255,7 @@ class EvictionPolicy:
             text = f"{eviction.service} left, is idle or has no data"
             self._finish(trial, now_ns, None, text)
             return
-        helped = trial.before - trial.after >= _HELP
+        helped = trial.before - trial.after >= DEAD_ZONE
         text = f"deviation {trial.before:.2f} before, {trial.after:.2f} after"
         self._finish(trial, now_ns, helped, text)
 

@@ -15,6 +15,7 @@ from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Knob, KnobValue
 
 __all__ = (
+    "NOISE",
     "OWN_LIMIT",
     "GrantActions",
     "RequestedLimits",
@@ -29,7 +30,7 @@ ValueFor = Callable[[float, KnobValue], KnobValue]
 
 OWN_LIMIT = "the limit that the workload requested"
 # A change by less than this part is noise, and is not written.
-_QUANTUM = 0.05
+NOISE = 0.05
 # Tolerance for amounts that the knob rounds to its whole units.
 _ROUNDING = 1e-3
 
@@ -164,5 +165,5 @@ class GrantActions:
 
     def _matters(self, amount: float, now: float, floor: float) -> bool:
         """Whether *amount* differs from *now* by more than noise, or goes down to the floor."""
-        noise = min(self._largest, _QUANTUM * now)
+        noise = min(self._largest, NOISE * now)
         return abs(amount - now) >= noise or amount <= floor < now * (1 - _ROUNDING)

@@ -12,7 +12,7 @@ from controller.core.loop.pid import LOWEST
 from controller.core.loop.selector import Choice, choose
 from controller.core.loop.service_loops import ServiceLoops
 from controller.core.model import Channel, IndicatorName
-from controller.core.settings import IndicatorSpec, LawSettings, Settings
+from controller.core.settings import DEAD_ZONE, IndicatorSpec, LawSettings, Settings
 from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("ChannelLoops", "Specs")
@@ -20,10 +20,6 @@ __all__ = ("ChannelLoops", "Specs")
 # The indicators of a channel by service. A service without any is left out.
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 
-
-# From this deviation on a service may owe its state to the present demand: the lower end of the
-# dead zone in which a loop keeps a demand.
-_NEAR = -0.1
 
 # The loops of a service that is not present: nothing is known of it, and nothing is asked.
 _NONE = ServiceLoops("", Channel.CPU, (), 0.0, 0, LawSettings())
@@ -173,7 +169,7 @@ class ChannelLoops:
             for name, service in workload_index.services.items()
             if not service.paused
         )
-        return any(each is not None and each > _NEAR for each in deviations)
+        return any(each is not None and each > -DEAD_ZONE for each in deviations)
 
     def shift(self, by: float) -> None:
         """Add *by* to the demand of every loop: the scale changed, or the demand was set."""

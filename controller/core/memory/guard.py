@@ -24,22 +24,21 @@ from controller.core.memory.room import (
 from controller.core.model import CgroupId, Knob, MemorySample, MemoryUse, Mode
 from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import Settings
-from controller.core.units import NS_PER_SEC, format_bytes
+from controller.core.units import MIB, NS_PER_SEC, format_bytes
 from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("MemoryGuardian",)
 
 _NO_SHARES: Mapping[CgroupId, float] = {}
-_MIB = 1 << 20
 # Shares are set from this distance to the room, or half of the margin if that is less, and renewed
 # once a second. They go when they were not needed for a while, as a squeeze does.
-_NEAR = 64 * _MIB
+_NEAR = 64 * MIB
 _SHARE_NS = NS_PER_SEC
-_LEAST_SHARE = 16.0 * _MIB
+_LEAST_SHARE = 16.0 * MIB
 # Limits are moved by this part of the capacity at least: less is noise. In a squeeze of v1 a step
 # has 64 MiB at most.
 _QUANTUM = 1 / 256
-_SQUEEZE_QUANTUM = 8 * _MIB
+_SQUEEZE_QUANTUM = 8 * MIB
 
 
 class MemoryGuardian:

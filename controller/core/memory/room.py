@@ -14,7 +14,7 @@ import math
 
 from controller.core.model import MemoryUse
 from controller.core.settings import HostFacts, MemoryGuard
-from controller.core.units import NS_PER_SEC
+from controller.core.units import MIB, NS_PER_SEC
 
 __all__ = (
     "SOON_BYTES",
@@ -25,28 +25,27 @@ __all__ = (
     "squeezed_bytes",
 )
 
-_MIB = 1 << 20
 _LEAST_MARGIN = 0.03
 # Less than this may be gone within a second: work that starts takes some gigabytes.
 SOON_BYTES = 4 << 30
 # kubelet's default hard eviction, which starts at so much available memory
 # (pkg/kubelet/eviction/defaults_linux.go). It is looked at every 10 s only.
-_KUBELET_EVICTS = 100 * _MIB
+_KUBELET_EVICTS = 100 * MIB
 _BEFORE_KUBELET = 0.01
 _PEAK_NS = 60 * NS_PER_SEC
 # v2: a limit below the use kills at once, so a lower one stays this far above it. The use may grow
 # between the reading and the write, which are in one tick.
-_ABOVE_USE = 64 * _MIB
+_ABOVE_USE = 64 * MIB
 # v1: the kernel refuses a limit below what it cannot reclaim, without another effect. It is tried
 # again in the next tick.
-_ABOVE_NEED = 8 * _MIB
+_ABOVE_NEED = 8 * MIB
 # v1: one write reclaims at most so much page cache in the time of the control thread (180 MiB took
 # 0.6 ms on 6.18).
-_RECLAIM_STEP = 64 * _MIB
+_RECLAIM_STEP = 64 * MIB
 # v1: while the node has memory a squeeze for a service leaves best-effort work so much above its
 # need, an eighth of the capacity between these two. The limit is moved in each tick meanwhile, so
 # only work that grows by more than that within a tick is ended.
-_LEAST_SPARED = 64 * _MIB
+_LEAST_SPARED = 64 * MIB
 _MOST_SPARED = 1 << 30
 
 
@@ -114,11 +113,11 @@ def limit_bytes(
     *most_bytes*. A limit is raised only to that, and lowered to that or as far as the use allows;
     in whole MiB.
     """
-    allowed = min(use.needed_bytes + spare_bytes, most_bytes) // _MIB * _MIB
+    allowed = min(use.needed_bytes + spare_bytes, most_bytes) // MIB * MIB
     if allowed >= now_bytes:
         return allowed
     if use.cgroup.hierarchy == "v2":
         least = use.used_bytes + _ABOVE_USE
     else:
         least = max(use.needed_bytes + _ABOVE_NEED, use.used_bytes - _RECLAIM_STEP)
-    return min(now_bytes, max(allowed, -(-least // _MIB) * _MIB))
+    return min(now_bytes, max(allowed, -(-least // MIB) * MIB))

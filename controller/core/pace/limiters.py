@@ -18,6 +18,7 @@ the stricter side they follow at once or nearly so, towards the looser side slow
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from controller.core.knobs.grants import NOISE
 from controller.core.model import CgroupId
 from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
@@ -217,9 +218,7 @@ class Headroom:
         self.amount = min(self.amount, amount)
 
 
-# A change by less than this part is noise.
-_NOISE = 0.05
-# Where amounts follow estimates of harm they move up and down by more than that. For some time
+# Where amounts follow estimates of harm they move up and down by more than noise. For some time
 # after a change only one by these parts is made; a cut is urgent, more work is not.
 _RAISE = 0.25
 _LOWER = 0.10
@@ -257,5 +256,5 @@ class SteadyAmounts:
 
 def _differs(amount: float, last: float, age_ns: int) -> bool:
     if age_ns >= _STEADY_NS:
-        return abs(amount - last) >= _NOISE * last
+        return abs(amount - last) >= NOISE * last
     return amount >= (1 + _RAISE) * last or amount <= (1 - _LOWER) * last

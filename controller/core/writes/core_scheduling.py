@@ -15,7 +15,7 @@ from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.reaction import Backoff
 from controller.core.model import CgroupId, Knob, KnobValue
 from controller.core.pace.limiters import HoldOffLatch
-from controller.core.settings import CoreMode, CoreSettings
+from controller.core.settings import DEAD_ZONE, CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.core.writes.sched_idle import HOLD_NS
 
@@ -37,8 +37,6 @@ _LONGEST_NS = 3600 * NS_PER_SEC
 # The need must last this long without a break before an engagement. The mean deviation of this time
 # is the one to compare with.
 _BEFORE_NS = 5 * NS_PER_SEC
-# The smallest fall of the mean deviation that counts as help: the half-width of a dead zone.
-_HELP = 0.1
 
 
 class _Mean:
@@ -207,7 +205,7 @@ class CookieGate:
         before = self._before.value or 0.0
         numbers = f"deviation {before:.2f} before, {after:.2f} with them"
         self._verifying = False
-        if before - after >= _HELP:
+        if before - after >= DEAD_ZONE:
             self._backoff.reset()
             self._latch.update(needed=True, now_ns=now_ns)
             self._report(f"{HELPED}{numbers}")

@@ -13,14 +13,13 @@ from controller.core.knob_values import format_amount, format_disks, parse_amoun
 from controller.core.knobs.grants import GrantActions, RequestedLimits
 from controller.core.model import CgroupId, Channel, Knob, KnobValue
 from controller.core.settings import KnobLimits
-from controller.core.units import format_bytes
+from controller.core.units import MIB, format_bytes
 
 __all__ = ("AllocatedRung", "IoMaxRung", "MemoryHighRung")
 
-_MIB = 1 << 20
 # Lowering memory.high below the use reclaims in the writer's own time (mm/memcontrol.c,
 # memory_high_write), and the writer is the control thread.
-_MEMORY_STEP = 64 * _MIB
+_MEMORY_STEP = 64 * MIB
 
 
 class AllocatedRung(Rung):
@@ -122,7 +121,7 @@ class MemoryHighRung(AllocatedRung):
             return format_amount(amount)
 
         writer = GrantActions(Knob.MEMORY_HIGH, parse_amount, value_for, largest=_MEMORY_STEP / 2)
-        super().__init__(Knob.MEMORY_HIGH, float(memory_bytes), float(_MIB), writer)
+        super().__init__(Knob.MEMORY_HIGH, float(memory_bytes), float(MIB), writer)
         self._memory_bytes = memory_bytes
         # The last grants that no longer have to be approached in steps.
         self._reached: Mapping[CgroupId, float] | None = None

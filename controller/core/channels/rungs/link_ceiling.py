@@ -10,6 +10,7 @@ from controller.core.decision import Action
 from controller.core.harm.resource_usage import LinkSide
 from controller.core.knob_comparison import is_stricter
 from controller.core.knob_values import parse_ceilings
+from controller.core.knobs.grants import NOISE
 from controller.core.model import Knob, KnobValue, Target
 from controller.core.pace.limiters import Headroom, HoldOffLatch
 from controller.core.settings import KnobLimits, LinkFacts
@@ -21,8 +22,6 @@ __all__ = ("LinkCeilingRung",)
 # ISCA 2015, section 4.3, network sub-controller).
 _MARGIN_LINK = 0.05
 _MARGIN_USE = 0.10
-# A change smaller than this part is noise, and is not written.
-_QUANTUM = 0.05
 _LEAST_BYTES_PER_S = 1000.0
 
 
@@ -140,5 +139,5 @@ def _limited(granted: tuple[float, float], original: KnobValue) -> KnobValue:
 def _differs(wanted: list[float], written: list[float]) -> bool:
     """Return whether either direction changed by more than noise."""
     return any(
-        abs(new - old) >= _QUANTUM * old for new, old in zip(wanted, written, strict=True) if old
+        abs(new - old) >= NOISE * old for new, old in zip(wanted, written, strict=True) if old
     )
