@@ -21,14 +21,12 @@ from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Channel, Knob
+from controller.core.pace.limiters import EDGE
 from controller.core.settings import HostFacts, KnobLimits
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("Ladder", "Rung", "TickContext", "limits_of")
-
-# A demand on the border of two rungs belongs to the lower one.
-_TOLERANCE = 1e-9
 
 
 class TickContext(NamedTuple):
@@ -99,13 +97,10 @@ class Rung(ABC):
         """Return the setting in a few words."""
 
 
-# The guard's limit of v1 moves as memory.high does on v2.
-_AS = {Knob.MEMORY_MAX: Knob.MEMORY_HIGH}
-
-
 def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
     """Return the limits of *knob* that satisfy all services present."""
-    knob = _AS.get(knob, knob)
+    if knob is Knob.MEMORY_MAX:
+        knob = Knob.MEMORY_HIGH  # the guard's limit of v1 moves as memory.high does on v2
     default = DEFAULT_LIMITS[knob]
     return tightest_limits(
         (profile.limits.get(knob, default) for profile in workload_index.profiles), default
@@ -142,7 +137,8 @@ class Ladder:
     def limits(self, demand: float, workload_index: WorkloadIndex) -> KnobLimits:
         """Return the limits of the rung that moves next when *demand* falls."""
         count = len(self._usable)
-        number = min(count, max(1, math.ceil(demand * count - _TOLERANCE)))
+        # A demand on the border of two rungs belongs to the lower one.
+        number = min(count, max(1, math.ceil(demand * count - EDGE)))
         limits = limits_of(self._usable[number - 1].knob, workload_index)
         return replace(limits, release_step=limits.release_step / count)
 

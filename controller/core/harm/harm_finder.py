@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 
 from controller.core.harm.cut import Claim, Deeds
-from controller.core.harm.harm_model import HarmModel
+from controller.core.harm.harm_model import CERTAIN, HarmModel
 from controller.core.indicators.slowdown import gain, pace_of
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.loop.channel_loops import ChannelLoops
@@ -13,15 +13,16 @@ from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("HarmFinder",)
+__all__ = ("LEAST_HARM", "HarmFinder")
 
 # Services with a model at the same time, which bounds the cost of a tick.
 _MOST_SERVICES = 3
 _KEEP_NS = 120 * NS_PER_SEC
 # Certain harm below this (2 % longer) is none.
-_LEAST_HARM = 0.02
-# Between these standard deviations of the largest harm the model takes over from other evidence.
-_UNSURE, _SURE = 1.5, 3.0
+LEAST_HARM = 0.02
+# Between these standard deviations of the largest harm and CERTAIN the model takes over from other
+# evidence.
+_UNSURE = 1.5
 
 
 class HarmFinder:
@@ -76,7 +77,7 @@ class HarmFinder:
         model = self._models.get(service)
         if model is not None:
             for deeds in (model.certain_deeds(), model.all_deeds()):
-                if sum(deeds.values()) >= _LEAST_HARM:
+                if sum(deeds.values()) >= LEAST_HARM:
                     return deeds
         return {}
 
@@ -151,4 +152,4 @@ class HarmFinder:
 
 def _trust(model: HarmModel) -> float:
     """Return how much a model counts beside other evidence, 0 to 1."""
-    return min(1.0, max(0.0, (model.certainty - _UNSURE) / (_SURE - _UNSURE)))
+    return min(1.0, max(0.0, (model.certainty - _UNSURE) / (CERTAIN - _UNSURE)))

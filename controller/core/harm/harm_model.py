@@ -14,7 +14,10 @@ import math
 from controller.core.indicators.counters import smoothing
 from controller.core.model import CgroupId
 
-__all__ = ("HarmModel",)
+__all__ = (
+    "CERTAIN",
+    "HarmModel",
+)
 
 # Workloads with a coefficient of their own; all others share one. The cost of an update is
 # quadratic in this number.
@@ -38,7 +41,7 @@ _REACH_S = 60.0
 _SELECT_TICKS = 5
 _LOAD_S = 30.0
 # So many standard deviations of a coefficient are not certain, or not likely.
-_CERTAIN, _LIKELY = 3.0, 1.0
+CERTAIN, _LIKELY = 3.0, 1.0
 # A workload is harmless up to this part of the contrast of the worst one.
 _HARMLESS = 0.25
 _COLUMNS = 2  # base and load, before the workloads
@@ -123,12 +126,12 @@ class HarmModel:
 
     def certain_deeds(self) -> dict[CgroupId, float]:
         """Return ``deeds`` as far as they are certain."""
-        return self._beyond(_CERTAIN)
+        return self._beyond(CERTAIN)
 
     def all_deeds(self) -> dict[CgroupId, float]:
         """Return how much each workload slows the service down with certainty at its usual use."""
         least = [
-            mean - _CERTAIN * math.sqrt(max(0.0, line[place]))
+            mean - CERTAIN * math.sqrt(max(0.0, line[place]))
             for place, (mean, line) in enumerate(zip(self._mean, self._cov, strict=True))
         ]
         own = dict(zip(self._keys, least[_COLUMNS + 1 :], strict=True))

@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.core.decision import Action
+from controller.core.harm.harm_finder import LEAST_HARM
 from controller.core.model import CgroupId
 from controller.core.settings import MicroProbeLimits
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("MicroProbes",)
 
-# A workload that causes less slowdown than this, if any, is not worth a probe.
-_LEAST_DOUBT = 0.02
 # Between two probes, so that the service is seen without one as well.
 _SHORTEST_GAP_NS = 200_000_000
 _LONGEST_GAP_NS = 600_000_000
@@ -96,7 +95,7 @@ class MicroProbes:
         chances = {
             cgroup: doubt * doubt
             for cgroup, doubt in doubts.items()
-            if doubt >= _LEAST_DOUBT
+            if doubt >= LEAST_HARM
             and self._budgets[cgroup][0] >= 1.0
             and keep * amounts[cgroup] >= floor
         }

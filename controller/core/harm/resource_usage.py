@@ -21,9 +21,8 @@ from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("LinkSide", "ResourceUsage", "UsageTracker")
 
-# The counters of workloads are evaluated this often, because there may be a thousand of them. The
+# The counters of workloads are evaluated once a second, as there may be a thousand of them. The
 # first evaluations are made in every tick, or the use would be unknown for a second or two.
-_PERIOD_NS = NS_PER_SEC
 _FIRST_UPDATES = 5
 _SMOOTH_S = 1.0
 # Time constants with which the want of a workload decays to its use. The second one applies while
@@ -205,7 +204,7 @@ class ResourceUsage:
             self._update_links(snapshot, squeezed[Channel.NETWORK])
         elif self.links:
             self.links = {}
-        if self._updates > _FIRST_UPDATES and now_ns - (self._last_ns or 0) < _PERIOD_NS:
+        if self._updates > _FIRST_UPDATES and now_ns - (self._last_ns or 0) < NS_PER_SEC:
             return
         self._updates += bool(squeezed)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9

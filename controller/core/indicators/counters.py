@@ -18,7 +18,9 @@ from controller.core.model import CgroupId, WorkloadSample
 
 __all__ = (
     "CULPRIT_S",
+    "LEAST_CPUS",
     "NEGLIGIBLE_CPUS",
+    "SMOOTH_S",
     "Averages",
     "CounterRate",
     "CpuUse",
@@ -69,9 +71,10 @@ class SampleDiff:
         }
 
 
-_SMOOTH_S = 2.0
+# Time constant of rates.
+SMOOTH_S = 2.0
 # A smoothed use below this counts as none.
-_LEAST_CPUS = 1e-9
+LEAST_CPUS = 1e-9
 
 
 def smoothing(dt_s: float, time_constant_s: float) -> float:
@@ -108,7 +111,7 @@ class CpuUse:
         for cgroup in samples.removed:
             self._remove(cgroup)
         if dt_ns > 0:
-            weight = smoothing(dt_ns / 1e9, _SMOOTH_S)
+            weight = smoothing(dt_ns / 1e9, SMOOTH_S)
             self._decay_unchanged(samples, 1.0 - weight)
             for cgroup, (old, new) in samples.changed.items():
                 self._update_rate(cgroup, old.oncpu_ns, new.oncpu_ns, dt_ns, weight)
@@ -139,7 +142,7 @@ class CpuUse:
 
     def _set(self, cgroup: CgroupId, cpus: float) -> None:
         self._based.pop(cgroup, None)
-        if cpus >= _LEAST_CPUS:
+        if cpus >= LEAST_CPUS:
             self.cpus[cgroup] = cpus
             self._active[cgroup] = None
         else:

@@ -17,7 +17,6 @@ from operator import sub
 __all__ = (
     "BUCKETS",
     "LOWER_NS",
-    "MAX_RELATIVE_ERROR",
     "UPPER_NS",
     "arrival_delay_ns",
     "difference",
@@ -30,7 +29,6 @@ _LAST_OCTAVE = 30
 _PARTS = 4
 
 BUCKETS = 2 + (_LAST_OCTAVE - _FIRST_OCTAVE) * _PARTS
-MAX_RELATIVE_ERROR = 1 / _PARTS
 
 LOWER_NS: tuple[int, ...] = (
     0,

@@ -11,7 +11,14 @@ from typing import NamedTuple
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.blame import BlameTracker
 from controller.core.indicators.counter_based import COUNTED, CounterWindows
-from controller.core.indicators.counters import CounterRate, CpuUse, SampleDiff, smoothing
+from controller.core.indicators.counters import (
+    LEAST_CPUS,
+    SMOOTH_S,
+    CounterRate,
+    CpuUse,
+    SampleDiff,
+    smoothing,
+)
 from controller.core.indicators.figure_check import FigureCheck
 from controller.core.indicators.link_queue import LINKED, LinkWindows
 from controller.core.indicators.measurement import STALE, WAITS, measure_waits, service_indicator
@@ -31,9 +38,7 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuNeed", "IndicatorTracker")
 
-_RATE_SMOOTH_S = 2.0
 _NEED_SMOOTH_S = 1.0
-_NO_NEED_CPUS = 1e-9
 # Cgroups outside all workloads that left and keep their names: as many as the probe measures.
 _MOST_GONE = 64
 # A service that uses at least this part of the CPU time that it used with its last figure has
@@ -386,14 +391,14 @@ class IndicatorTracker:
                 last.oncpu + weight * (oncpu.get(name, 0.0) - last.oncpu),
                 last.inflicted + weight * (inflicted.get(name, 0.0) - last.inflicted),
             )
-            if name in workload_index.services and max(need) >= _NO_NEED_CPUS:
+            if name in workload_index.services and max(need) >= LEAST_CPUS:
                 needs[name] = need
         self.cpu_need = needs
 
     def _update_machine(
         self, snapshot: Snapshot, workload_index: WorkloadIndex, dt_ns: int
     ) -> None:
-        weight = smoothing(dt_ns / 1e9, _RATE_SMOOTH_S)
+        weight = smoothing(dt_ns / 1e9, SMOOTH_S)
         outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
         if outside is None:  # not measurable in this tick, which does not mean that there was none
             outside = self.outside_cpus

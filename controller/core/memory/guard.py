@@ -33,7 +33,6 @@ _NO_SHARES: Mapping[CgroupId, float] = {}
 # Shares are set from this distance to the room, or half of the margin if that is less, and renewed
 # once a second. They go when they were not needed for a while, as a squeeze does.
 _NEAR = 64 * MIB
-_SHARE_NS = NS_PER_SEC
 _LEAST_SHARE = 16.0 * MIB
 # Limits are moved by this part of the capacity at least: less is noise. In a squeeze of v1 a step
 # has 64 MiB at most.
@@ -145,7 +144,7 @@ class MemoryGuardian:
         is_near = report.needed_bytes > report.room_bytes - near
         if not self._latch.update(is_near, now_ns):
             self.shares = _NO_SHARES
-        elif now_ns - self._shared_ns >= _SHARE_NS or not self.shares:
+        elif now_ns - self._shared_ns >= NS_PER_SEC or not self.shares:
             self._shared_ns = now_ns
             wants = {
                 each.cgroup: float(each.needed_bytes)

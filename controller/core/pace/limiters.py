@@ -24,6 +24,7 @@ from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
 
 __all__ = (
+    "EDGE",
     "Headroom",
     "HoldOffLatch",
     "RateLimiter",
@@ -110,7 +111,7 @@ _SOON_NS = 120 * NS_PER_SEC
 
 # Demands closer than this are equal, so a demand on the edge of a setting does not select the next
 # setting.
-_TOLERANCE = 1e-9
+EDGE = 1e-9
 
 
 class StepSelector:
@@ -140,7 +141,7 @@ class StepSelector:
         del latches[max(0, len(edges) - 1) :]
         level = 0
         for number, latch in enumerate(latches, 1):
-            if latch.update(part > edges[number - 1] + _TOLERANCE, now_ns):
+            if latch.update(part > edges[number - 1] + EDGE, now_ns):
                 level = number
         self.level = level
         return max(part, edges[level - 1]) if level else None

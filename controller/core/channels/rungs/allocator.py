@@ -43,7 +43,6 @@ _LEAST_CUT = 0.05
 # more of it, or after a second: with a thousand workloads the division is the longest part of a
 # tick.
 _LEAST_MOVE = 0.02
-_ALLOCATE_NS = NS_PER_SEC
 # Keeps the geometric total defined while nothing is used, as a part of the least amount.
 _LEAST_FLOOR = 0.1
 # All floors together are at most this part of the capacity. With a floor of 50 mcpu each, forty
@@ -174,13 +173,13 @@ class ProportionalAllocator:
         age_ns = now_ns - self._allocated_ns
         if (
             total is None
-            or age_ns >= _ALLOCATE_NS
+            or age_ns >= NS_PER_SEC
             or self._has_moved(total)
             or find_growth() > _LEAST_MOVE * self._allocated
         ):
             use = find_use()
             self.set_floor(floor_each, users)
-            self._update_wants(use, min(age_ns, _ALLOCATE_NS) / 1e9, parents)
+            self._update_wants(use, min(age_ns, NS_PER_SEC) / 1e9, parents)
             self._floors = self._share_by_request(use) if len(self.requests) > 1 else {}
             harm = None if find_harm is None else find_harm(self.wants)
             divided, lowered = self._divide(demand, harm, blocked, parents, harmless)
