@@ -19,12 +19,13 @@ The indicators of other sources than the waits need no look. Their files and cou
 a second, or their windows are a second or longer.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from controller.core.decision import UNKNOWN, IndicatorStatus, LoopReport
+from controller.core.indicators.measurement import QUANTILES
 from controller.core.model import CgroupId, IndicatorName
 from controller.core.settings import DEAD_ZONE, IndicatorSpec
 from controller.core.units import NS_PER_SEC
@@ -58,11 +59,6 @@ TOLD = 1.0 / _SAFETY
 # Part of the time by which waits may be longer than a sweet point in all. A service that gets no
 # CPU has so few waits that their share says nothing, compared with the waits of before.
 _STARVED = 0.05
-_QUANTILES: Mapping[IndicatorName, float] = {
-    IndicatorName.RUNQ_P50: 0.50,
-    IndicatorName.RUNQ_P95: 0.95,
-    IndicatorName.RUNQ_P99: 0.99,
-}
 
 
 class TickReason(StrEnum):
@@ -244,7 +240,7 @@ class LimitTable:
 
 def _shares(name: IndicatorName) -> Iterable[tuple[float, bool]]:
     """Yield the share of each ``WaitLimit`` for an indicator, and whether it is one by time."""
-    if (quantile := _QUANTILES.get(name)) is not None:
+    if (quantile := QUANTILES.get(name)) is not None:
         yield _SAFETY * (1.0 - quantile), False
         yield _STARVED, True
     elif name is IndicatorName.RUNQ_DELAY_P99:

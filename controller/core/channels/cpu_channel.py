@@ -213,11 +213,7 @@ class CpuChannel:
         if not measured:
             return None
         throttled_ns = sum(each.throttled_ns or 0 for each in measured)
-        time_ns = sum(
-            max(each.span_ns, each.oncpu_ratio * each.span_ns + (each.throttled_ns or 0))
-            for each in measured
-        )
-        return throttled_ns / time_ns
+        return throttled_ns / sum(each.wanted_ns for each in measured)
 
 
 def _all_blocked(

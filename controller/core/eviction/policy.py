@@ -12,7 +12,6 @@ budget), the next candidate is tried, provided that the remaining candidates alo
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
-import math
 from typing import NamedTuple
 
 from controller.core.decision import Eviction, Verdict
@@ -23,6 +22,7 @@ from controller.core.eviction.budget import (
     EvictionBudget,
     EvictionHistory,
 )
+from controller.core.indicators.counters import smoothing
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName
 from controller.core.settings import DEAD_ZONE
 from controller.core.units import NS_PER_SEC
@@ -170,7 +170,7 @@ class EvictionPolicy:
             self._update_trial(answer, now_ns)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
-        weight = 1.0 - math.exp(-dt_s / _SMOOTH_S)
+        weight = smoothing(dt_s, _SMOOTH_S)
         if self._trial is not None:
             self._verify(self._trial, now_ns, present, deviation_of, weight)
         due = [case for case in cases if self._is_due(case, now_ns, weight)]

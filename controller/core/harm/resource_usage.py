@@ -13,7 +13,7 @@ import math
 from operator import attrgetter
 from typing import NamedTuple
 
-from controller.core.indicators.counters import smoothing
+from controller.core.indicators.counters import smoothing, traffic_bytes
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import CgroupId, Channel, QosClass, Snapshot, WorkloadSample
 from controller.core.units import NS_PER_SEC
@@ -133,16 +133,10 @@ _memory: Counter = attrgetter("memory_bytes")
 _io: Counter = attrgetter("io_bytes")
 
 
-def _traffic(sample: WorkloadSample) -> int | None:
-    if sample.tx_bytes is None or sample.rx_bytes is None:
-        return None
-    return sample.tx_bytes + sample.rx_bytes
-
-
 # The counters that a channel's share is computed from, the best measure first.
 _COUNTERS: Mapping[Channel, tuple[Counter, ...]] = {
     Channel.CACHE: (_bandwidth, _llc_misses),
-    Channel.NETWORK: (_traffic,),
+    Channel.NETWORK: (traffic_bytes,),
     Channel.MEMORY: (_memory,),
     Channel.IO: (_io,),
 }

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.indicators.counters import traffic_bytes
 from controller.core.indicators.measurement import STALE, Measured, service_indicator
 from controller.core.indicators.windows import STRETCH, Delta, DeltaWindow
 from controller.core.model import CgroupId, IndicatorName, Snapshot, WorkloadSample
@@ -117,11 +118,6 @@ def _total(field: str) -> Callable[[WorkloadSample], tuple[int | None, ...]]:
     return lambda sample: (get(sample),)
 
 
-def _traffic(sample: WorkloadSample) -> tuple[int | None, ...]:
-    sent, received = sample.tx_bytes, sample.rx_bytes
-    return (None if sent is None or received is None else sent + received,)
-
-
 def _packets(sample: WorkloadSample) -> tuple[int | None, ...]:
     sent, received = sample.tx_packets, sample.rx_packets
     packets = None if sent is None or received is None else sent + received
@@ -153,7 +149,7 @@ COUNTED: Mapping[IndicatorName, _Source] = {
     IndicatorName.REFAULTS: _Source(_total("refaults"), _rate, is_pressure=True),
     IndicatorName.PSI_IO: _Source(_total("psi_io_some_ns"), _pressure, is_pressure=True),
     # Some traffic counters are read only once a second, so a window without a reading is stretched.
-    IndicatorName.NET_RATE: _Source(_traffic, _rate, least=1),
+    IndicatorName.NET_RATE: _Source(lambda sample: (traffic_bytes(sample),), _rate, least=1),
 }
 
 

@@ -25,7 +25,9 @@ __all__ = (
     "CounterRate",
     "CpuUse",
     "SampleDiff",
+    "increase",
     "smoothing",
+    "traffic_bytes",
 )
 
 
@@ -75,6 +77,18 @@ class SampleDiff:
 SMOOTH_S = 2.0
 # A smoothed use below this counts as none.
 LEAST_CPUS = 1e-9
+
+
+def increase(old: int | None, new: int | None) -> int:
+    """Return the growth of a counter; 0 where it was re-based or is not measured."""
+    return 0 if old is None or new is None else max(0, new - old)
+
+
+def traffic_bytes(sample: WorkloadSample) -> int | None:
+    """Return what a workload sent and received; ``None`` where it is not measured."""
+    if sample.tx_bytes is None or sample.rx_bytes is None:
+        return None
+    return sample.tx_bytes + sample.rx_bytes
 
 
 def smoothing(dt_s: float, time_constant_s: float) -> float:

@@ -15,6 +15,7 @@ from controller.core.model import CgroupId, IndicatorName
 from controller.core.settings import IndicatorSpec
 
 __all__ = (
+    "QUANTILES",
     "STALE",
     "WAITS",
     "Measured",
@@ -88,14 +89,19 @@ def service_indicator(
     )
 
 
+QUANTILES: Mapping[IndicatorName, float] = {
+    IndicatorName.RUNQ_P50: 0.50,
+    IndicatorName.RUNQ_P95: 0.95,
+    IndicatorName.RUNQ_P99: 0.99,
+}
+
+
 def _quantile(quantile: float) -> Callable[[WindowReading], float | None]:
     return lambda reading: quantile_ns(reading.waits, quantile)
 
 
 WAITS: Mapping[IndicatorName, Callable[[WindowReading], float | None]] = {
-    IndicatorName.RUNQ_P50: _quantile(0.50),
-    IndicatorName.RUNQ_P95: _quantile(0.95),
-    IndicatorName.RUNQ_P99: _quantile(0.99),
+    **{name: _quantile(quantile) for name, quantile in QUANTILES.items()},
     IndicatorName.RUNQ_DELAY_P99: lambda reading: arrival_delay_ns(
         reading.waits, reading.span_ns, 0.99
     ),

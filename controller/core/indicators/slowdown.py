@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import math
 from typing import NamedTuple
 
+from controller.core.indicators.counters import increase
 from controller.core.model import CgroupId, WorkloadSample
 from controller.core.workload_index import Service
 
@@ -27,8 +28,7 @@ class Pace(NamedTuple):
 
 def gain(old: WorkloadSample, new: WorkloadSample, name: str) -> float:
     """Return the growth of the counter *name*; 0 where it is not measured."""
-    before, after = getattr(old, name), getattr(new, name)
-    return 0.0 if before is None or after is None else max(0.0, float(after - before))
+    return float(increase(getattr(old, name), getattr(new, name)))
 
 
 def pace_of(

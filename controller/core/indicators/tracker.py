@@ -17,6 +17,7 @@ from controller.core.indicators.counters import (
     CounterRate,
     CpuUse,
     SampleDiff,
+    increase,
     smoothing,
 )
 from controller.core.indicators.figure_check import FigureCheck
@@ -378,8 +379,8 @@ class IndicatorTracker:
         inflicted: dict[str, float] = {}
         for cgroup, (old, new) in self._samples.changed.items():
             if (name := workload_index.sensitive.get(cgroup)) is not None:
-                ran = _delta(old.oncpu_ns, new.oncpu_ns) / dt_ns
-                waited = _delta(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
+                ran = increase(old.oncpu_ns, new.oncpu_ns) / dt_ns
+                waited = increase(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
                 oncpu[name] = oncpu.get(name, 0.0) + ran
                 inflicted[name] = inflicted.get(name, 0.0) + waited
         # Smoothed, because the ceiling of the quota falls at once and one tick is too noisy.
@@ -424,10 +425,6 @@ def _reaches(spec: IndicatorSpec, reading: WindowReading | None, least: float) -
     if reading is None or not reading.samples:
         return True
     return (WAITS[spec.name](reading) or 0.0) >= least
-
-
-def _delta(old: int | None, new: int | None) -> int:
-    return 0 if old is None or new is None else max(0, new - old)
 
 
 def _named(known: Mapping[CgroupId, str], present: Iterable[Outside]) -> dict[CgroupId, str]:

@@ -9,7 +9,7 @@ service itself. Nothing is controlled by these figures; they name what hurts a s
 from collections.abc import Iterable, Mapping
 
 from controller.core.decision import PartKind
-from controller.core.indicators.counters import Averages, SampleDiff
+from controller.core.indicators.counters import Averages, SampleDiff, increase
 from controller.core.model import CgroupId
 from controller.core.workload_index import WorkloadIndex
 
@@ -65,10 +65,10 @@ class WaitParts:
             service = sensitive.get(cgroup)
             if service is not None and dt_ns > 0:
                 found = rates.setdefault(service, [])
-                host = _gain(old.wait_host_ns, new.wait_host_ns)
-                whole = _gain(old.wait_total_ns, new.wait_total_ns)
-                others = _gain(old.wait_inflicted_ns, new.wait_inflicted_ns) + host
-                own = whole - others - _gain(old.throttled_ns, new.throttled_ns)
+                host = increase(old.wait_host_ns, new.wait_host_ns)
+                whole = increase(old.wait_total_ns, new.wait_total_ns)
+                others = increase(old.wait_inflicted_ns, new.wait_inflicted_ns) + host
+                own = whole - others - increase(old.throttled_ns, new.throttled_ns)
                 found.append((PartKind.HOST, host / dt_ns))
                 found.append((PartKind.SELF, max(0, own) / dt_ns))
         for service, found in rates.items():
@@ -80,7 +80,3 @@ class WaitParts:
             self._pruned_s = now_s
             for averages in self._by_service.values():
                 averages.prune(now_s)
-
-
-def _gain(old_ns: int | None, new_ns: int | None) -> int:
-    return 0 if old_ns is None or new_ns is None else max(0, new_ns - old_ns)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple, cast
 
+from controller.core.indicators.counters import increase
 from controller.core.indicators.histogram import BUCKETS, difference
 from controller.core.model import WorkloadSample
 
@@ -49,6 +50,11 @@ class WindowReading(NamedTuple):
         """Inflicted wait as a share of the time during which the workload was runnable."""
         wanted = self.oncpu_ratio + self.inflicted_ratio
         return self.inflicted_ratio / wanted if wanted > 0 else 0.0
+
+    @property
+    def wanted_ns(self) -> float:
+        """Time in which threads ran or were throttled, summed over them; at least one's time."""
+        return max(self.span_ns, self.oncpu_ratio * self.span_ns + (self.throttled_ns or 0))
 
 
 class WaitWindow:
@@ -160,17 +166,13 @@ def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> Win
         span_ns=span_ns,
         waits=waits,
         samples=sum(waits),
-        oncpu_ratio=(_delta(newest.oncpu_ns, older.oncpu_ns) or 0) / span_ns,
-        inflicted_ratio=(_delta(newest.wait_inflicted_ns, older.wait_inflicted_ns) or 0) / span_ns,
-        throttled_ns=_delta(newest.throttled_ns, older.throttled_ns),
-        host_ratio=(_delta(newest.wait_host_ns, older.wait_host_ns) or 0) / span_ns,
+        oncpu_ratio=increase(older.oncpu_ns, newest.oncpu_ns) / span_ns,
+        inflicted_ratio=increase(older.wait_inflicted_ns, newest.wait_inflicted_ns) / span_ns,
+        throttled_ns=None
+        if newest.throttled_ns is None or older.throttled_ns is None
+        else increase(older.throttled_ns, newest.throttled_ns),
+        host_ratio=increase(older.wait_host_ns, newest.wait_host_ns) / span_ns,
     )
-
-
-def _delta(newer: int | None, older: int | None) -> int | None:
-    if newer is None or older is None:
-        return None
-    return max(0, newer - older)
 
 
 def _shrank(older: WorkloadSample, newer: WorkloadSample) -> bool:

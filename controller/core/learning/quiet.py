@@ -129,11 +129,10 @@ def _harmless(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) 
 def _is_throttled(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) -> bool:
     for cgroup in service.cgroups:
         reading = tracker.reading(cgroup, spec)
-        if reading is not None and reading.throttled_ns is not None:
-            # Summed over threads, as the on-CPU time is.
-            wanted_ns = reading.oncpu_ratio * reading.span_ns + reading.throttled_ns
-            if reading.throttled_ns > _THROTTLED_SHARE * max(reading.span_ns, wanted_ns):
-                return True
+        if reading is None or reading.throttled_ns is None:
+            continue
+        if reading.throttled_ns > _THROTTLED_SHARE * reading.wanted_ns:
+            return True
     return False
 
 

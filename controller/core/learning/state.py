@@ -13,6 +13,7 @@ from dataclasses import replace
 import math
 from typing import NamedTuple
 
+from controller.core.indicators.measurement import QUANTILES
 from controller.core.learning.margin import Margin
 from controller.core.learning.normal import LEAST_WINDOWS, Distribution, Normal
 from controller.core.learning.relation import Relation
@@ -43,12 +44,7 @@ _MAX_LOST = 0.99
 # Undisturbed time at a load that a sweet point needs.
 _LEAST_NS = 60 * NS_PER_SEC
 
-_WAITS = (
-    IndicatorName.RUNQ_P50,
-    IndicatorName.RUNQ_P95,
-    IndicatorName.RUNQ_P99,
-    IndicatorName.RUNQ_DELAY_P99,
-)
+_WAITS = (*QUANTILES, IndicatorName.RUNQ_DELAY_P99)
 _SHARES = (
     IndicatorName.WAIT_RATIO,
     IndicatorName.PSI_CPU,

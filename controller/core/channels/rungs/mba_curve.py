@@ -11,6 +11,7 @@ interpolated. Without any measurement the percent scale is taken as it is.
 from collections.abc import Hashable, Mapping
 import math
 
+from controller.core.indicators.counters import smoothing
 from controller.core.settings import MbaUnit, ResctrlFacts
 from controller.core.units import NS_PER_SEC
 
@@ -66,7 +67,7 @@ class MbaCurve:
         if known is None:
             self._learned[value] = part
         else:
-            weight = 1.0 - math.exp(-dt_s / (_MORE_S if part > known else _LESS_S))
+            weight = smoothing(dt_s, _MORE_S if part > known else _LESS_S)
             self._learned[value] = known + weight * (part - known)
 
     def _update_full(
