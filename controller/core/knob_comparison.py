@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 import math
+from operator import lt
 import re
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ __all__ = ("is_managed", "is_quota_or_doubled", "is_routine", "is_stricter")
 _MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
 
 Key = TypeVar("Key", bound=Hashable)
+Parsed = TypeVar("Parsed")
 
 
 def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
@@ -83,50 +85,6 @@ def _doublings(quota: Quota) -> Iterator[Quota]:
         yield quota
 
 
-def _quota_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    cpus, limit = parse_quota(value).cpus, parse_quota(reference).cpus
-    return cpus is not None and (limit is None or cpus < limit)
-
-
-def _idle_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    weight, limit = parse_idle(value), parse_idle(reference)
-    return limit is not None and (weight is None or weight < limit)
-
-
-def _cookie_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return value != "0" and reference == "0"
-
-
-def _ways_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(_count(parse_masks(value)), _count(parse_masks(reference)))
-
-
-def _count(masks: Mapping[int, int]) -> dict[int, float]:
-    return {domain: mask.bit_count() for domain, mask in masks.items()}
-
-
-def _bandwidth_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(parse_bandwidth(value), parse_bandwidth(reference))
-
-
-def _amount_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return parse_amount(value) < parse_amount(reference)
-
-
-def _weight_is_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return parse_weight(value) < parse_weight(reference)
-
-
-def _ceilings_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(
-        dict(enumerate(parse_ceilings(value))), dict(enumerate(parse_ceilings(reference)))
-    )
-
-
-def _disks_are_stricter(value: KnobValue, reference: KnobValue) -> bool:
-    return _is_below(parse_disks(value), parse_disks(reference))
-
-
 def _is_below(numbers: Mapping[Key, float], limits: Mapping[Key, float]) -> bool:
     """Whether none of *numbers* is above its limit and at least one is below; missing: infinite."""
     pairs = [
@@ -138,15 +96,36 @@ def _is_below(numbers: Mapping[Key, float], limits: Mapping[Key, float]) -> bool
     )
 
 
+def _by(
+    parse: Callable[[KnobValue], Parsed], is_below: Callable[[Parsed, Parsed], bool]
+) -> Callable[[KnobValue, KnobValue], bool]:
+    return lambda value, reference: is_below(parse(value), parse(reference))
+
+
+def _cpus(value: KnobValue) -> float:
+    cpus = parse_quota(value).cpus
+    return math.inf if cpus is None else cpus
+
+
+def _weight(value: KnobValue) -> float:
+    weight = parse_idle(value)
+    return -math.inf if weight is None else weight  # idle is below any weight
+
+
+def _ways(value: KnobValue) -> dict[int, float]:
+    return {domain: mask.bit_count() for domain, mask in parse_masks(value).items()}
+
+
+# By knob, whether the first value limits a workload more than the second.
 _STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
-    Knob.CPU_QUOTA: _quota_is_stricter,
-    Knob.SCHED_IDLE: _idle_is_stricter,
-    Knob.CORE_COOKIE: _cookie_is_stricter,
-    Knob.LLC_WAYS: _ways_are_stricter,
-    Knob.MBA: _bandwidth_is_stricter,
-    Knob.TC_CEILING: _ceilings_are_stricter,
-    Knob.MEMORY_HIGH: _amount_is_stricter,
-    Knob.MEMORY_MAX: _amount_is_stricter,
-    Knob.IO_WEIGHT: _weight_is_stricter,
-    Knob.IO_MAX: _disks_are_stricter,
+    Knob.CPU_QUOTA: _by(_cpus, lt),
+    Knob.SCHED_IDLE: _by(_weight, lt),
+    Knob.CORE_COOKIE: _by(lambda value: value == "0", lt),
+    Knob.LLC_WAYS: _by(_ways, _is_below),
+    Knob.MBA: _by(parse_bandwidth, _is_below),
+    Knob.TC_CEILING: _by(lambda value: dict(enumerate(parse_ceilings(value))), _is_below),
+    Knob.MEMORY_HIGH: _by(parse_amount, lt),
+    Knob.MEMORY_MAX: _by(parse_amount, lt),
+    Knob.IO_WEIGHT: _by(parse_weight, lt),
+    Knob.IO_MAX: _by(parse_disks, _is_below),
 }
