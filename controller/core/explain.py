@@ -239,7 +239,7 @@ def explain_eviction(eviction: Eviction, plan: Plan, *, named: bool = True) -> s
             f"a service of another namespace suffers on {eviction.channel}, and {eviction.name} "
             f"contributed most: {_contribution(eviction)}"
         )
-    loop = _selected(plan, eviction.channel)
+    loop = selected(plan, eviction.channel)
     text = f"{eviction.reason}: {_contribution(eviction)}"
     if loop is None or loop.service != eviction.service:
         return text
@@ -270,12 +270,8 @@ def describe_pause(pause: Pause | None) -> str:
     return f"{' and '.join(parts)}: {whose} knobs are restored"
 
 
-def selected(plan: Plan, demand: Demand) -> LoopReport | None:
-    """Return the report of the loop that decided a channel's demand."""
-    return _selected(plan, demand.channel)
-
-
-def _selected(plan: Plan, channel: Channel) -> LoopReport | None:
+def selected(plan: Plan, channel: Channel) -> LoopReport | None:
+    """Return the report of the loop that decided the demand of *channel*."""
     found = (each for each in plan.loops if each.selected and each.channel is channel)
     return next(found, None)
 

@@ -65,7 +65,7 @@ class SqueezeEvents:
                 self._update_service(demands[asked_by], served, plan, mode)
 
     def _update_service(self, demand: Demand, service: str, plan: Plan, mode: Mode) -> None:
-        loop = selected(plan, demand) if demand.service == service else None
+        loop = selected(plan, demand.channel) if demand.service == service else None
         squeeze = self._squeezes.get((demand.channel, service))
         if squeeze is None:
             if demand.applied < _NOTICEABLE:

@@ -108,38 +108,31 @@ def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
 
 
 class Ladder:
-    """The rungs of one channel; those with one of the knobs in ``spared`` are left free."""
+    """The rungs of one channel, and those that are ``usable``, which can be moved now.
 
-    __slots__ = ("_channel", "_usable", "rungs", "spared")
+    Rungs with one of the knobs in ``spared`` are left free.
+    """
+
+    __slots__ = ("_channel", "rungs", "spared", "usable")
 
     def __init__(self, channel: Channel, rungs: Sequence[Rung]) -> None:
         self._channel = channel
         self.rungs = tuple(rungs)
-        self._usable: tuple[Rung, ...] = ()
+        self.usable: tuple[Rung, ...] = ()
         self.spared: frozenset[Knob] = frozenset()
-
-    @property
-    def usable(self) -> bool:
-        """Whether any rung can be moved."""
-        return bool(self._usable)
-
-    @property
-    def usable_count(self) -> int:
-        """The number of rungs that can be moved."""
-        return len(self._usable)
 
     def update(self, context: TickContext) -> None:
         """Determine the rungs that are usable now."""
-        self._usable = tuple(
+        self.usable = tuple(
             rung for rung in self.rungs if rung.knob not in self.spared and rung.usable(context)
         )
 
     def limits(self, demand: float, workload_index: WorkloadIndex) -> KnobLimits:
         """Return the limits of the rung that moves next when *demand* falls."""
-        count = len(self._usable)
+        count = len(self.usable)
         # A demand on the border of two rungs belongs to the lower one.
         number = min(count, max(1, math.ceil(demand * count - EDGE)))
-        limits = limits_of(self._usable[number - 1].knob, workload_index)
+        limits = limits_of(self.usable[number - 1].knob, workload_index)
         return replace(limits, release_step=limits.release_step / count)
 
     def rescale(self, demand: float, context: TickContext) -> float:
@@ -148,9 +141,9 @@ class Ladder:
         A rung may have learned the effect of its settings, which changes its scale. The setting in
         force is still the right one and must not move because of that.
         """
-        count = len(self._usable)
+        count = len(self.usable)
         rescaled = demand
-        for number, rung in enumerate(self._usable):
+        for number, rung in enumerate(self.usable):
             part = min(1.0, max(0.0, demand * count - number))
             now = rung.rescale(part, limits_of(rung.knob, context.workload_index), context)
             if now != part and 0 < part < 1:
@@ -160,14 +153,14 @@ class Ladder:
     def apply(self, demand: float, context: TickContext) -> float:
         """Move the rungs to *demand* and return the demand that their settings stand for."""
         applied = 0.0
-        count = len(self._usable)
-        for number, rung in enumerate(self._usable):
+        count = len(self.usable)
+        for number, rung in enumerate(self.usable):
             part = min(1.0, max(0.0, demand * count - number))
             reached = rung.set_part(part, limits_of(rung.knob, context.workload_index), context)
             if reached is not None:
                 applied = (number + reached) / count
         for rung in self.rungs:
-            if rung not in self._usable:
+            if rung not in self.usable:
                 rung.release()
         return applied
 
@@ -187,7 +180,7 @@ class Ladder:
                 channel=self._channel,
                 knob=rung.knob,
                 part=rung.part,
-                usable=rung in self._usable or rung.knob in self.spared,
+                usable=rung in self.usable or rung.knob in self.spared,
                 setting=rung.describe(),
             )
             for rung in self.rungs

@@ -200,7 +200,7 @@ class LadderChannel:
                     self._law,
                     context.now_ns,
                     context.dt_s,
-                    ladder.usable_count,
+                    len(ladder.usable),
                     # In a trial nothing is known of what the quota does.
                     self._trial.fastest_per_s,
                     # A knob with few settings is released setting by setting.

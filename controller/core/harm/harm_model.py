@@ -57,9 +57,9 @@ class HarmModel:
         "_load",
         "_mean",
         "_noise",
-        "_reach",
         "_surprises",
         "_ticks",
+        "reach",
     )
 
     def __init__(self) -> None:
@@ -72,7 +72,8 @@ class HarmModel:
         ]
         self._noise = _FIRST_NOISE
         self._load: float | None = None
-        self._reach: dict[CgroupId, float] = {}
+        # The CPUs that each workload used at most in the last minute.
+        self.reach: dict[CgroupId, float] = {}
         self._surprises = self._ticks = 0
         self._contrasts: Mapping[CgroupId, tuple[float, float]] | None = None
 
@@ -85,8 +86,8 @@ class HarmModel:
             self._load, self._mean[0] = load, slowdown
         self._load += smoothing(dt_s, _LOAD_S) * (load - self._load)
         keep = math.exp(-dt_s / _REACH_S)
-        self._reach = {
-            each: max(cpus, keep * self._reach.get(each, 0.0)) for each, cpus in use.items()
+        self.reach = {
+            each: max(cpus, keep * self.reach.get(each, 0.0)) for each, cpus in use.items()
         }
         self._select()
         self._walk(dt_s)
@@ -140,22 +141,17 @@ class HarmModel:
             return {}
         return {
             cgroup: max(0.0, own.get(cgroup, shared)) * reach
-            for cgroup, reach in self._reach.items()
+            for cgroup, reach in self.reach.items()
         }
 
     def doubts(self) -> dict[CgroupId, float]:
         """Return the standard deviation of the slowdown that each workload may cause."""
-        return {cgroup: sd * self._reach[cgroup] for cgroup, (_, sd) in self.contrasts().items()}
+        return {cgroup: sd * self.reach[cgroup] for cgroup, (_, sd) in self.contrasts().items()}
 
     @property
     def certainty(self) -> float:
         """The largest contrast relative to its standard deviation; 0 without any."""
         return max((mean / sd for mean, sd in self.contrasts().values() if sd > 0), default=0.0)
-
-    @property
-    def reach(self) -> Mapping[CgroupId, float]:
-        """The CPUs that each workload used at most in the last minute."""
-        return self._reach
 
     def contrasts(self) -> Mapping[CgroupId, tuple[float, float]]:
         """Return how much more a CPU of each workload harms than one of the others, with its sd.
@@ -169,14 +165,14 @@ class HarmModel:
 
     def _beyond(self, deviations: float) -> dict[CgroupId, float]:
         return {
-            cgroup: max(0.0, mean - deviations * sd) * self._reach[cgroup]
+            cgroup: max(0.0, mean - deviations * sd) * self.reach[cgroup]
             for cgroup, (mean, sd) in self.contrasts().items()
         }
 
     def _compare(self) -> dict[CgroupId, tuple[float, float]]:
         # A contrast is one coefficient times `one`, less all of them by their use times `part`.
         first = _COLUMNS + 1
-        weights = [self._reach[each] for each in self._keys]
+        weights = [self.reach[each] for each in self._keys]
         total = sum(weights)
         mean = self._mean[first:]
         sums = [sum(map(float.__mul__, line[first:], weights)) for line in self._cov[first:]]
@@ -192,17 +188,17 @@ class HarmModel:
 
     def _select(self) -> None:
         """Give the workloads that use most a coefficient of their own; the others share one."""
-        for cgroup in [each for each in self._keys if each not in self._reach]:
+        for cgroup in [each for each in self._keys if each not in self.reach]:
             self._remove(cgroup)
-        full = len(self._keys) == min(_MOST, len(self._reach))
+        full = len(self._keys) == min(_MOST, len(self.reach))
         if full and (len(self._keys) < _MOST or self._ticks % _SELECT_TICKS):
             return
-        for cgroup in nlargest(_MOST, self._reach, key=self._reach.__getitem__):
+        for cgroup in nlargest(_MOST, self.reach, key=self.reach.__getitem__):
             if cgroup in self._keys:
                 continue
             if len(self._keys) >= _MOST:
-                least = min(self._keys, key=self._reach.__getitem__)
-                if self._reach[cgroup] < 2 * self._reach[least]:
+                least = min(self._keys, key=self.reach.__getitem__)
+                if self.reach[cgroup] < 2 * self.reach[least]:
                     break
                 self._remove(least)
             for line in self._cov:

@@ -89,7 +89,6 @@ class IndicatorTracker:
         "_samples",
         "_steal",
         "_system",
-        "_time_ns",
         "_times_ns",
         "_unknown",
         "_use",
@@ -104,12 +103,13 @@ class IndicatorTracker:
         "probe_alive",
         "steal_cpus",
         "system_cpus",
+        "time_ns",
     )
 
     def __init__(self) -> None:
         self._windows: dict[CgroupId, WaitWindow] = {}
         self._workload_index: WorkloadIndex | None = None
-        self._time_ns = 0
+        self.time_ns = 0  # of the last snapshot
         self._active: dict[str, Service] = {}
         self._quiescent: dict[str, _Quiescent] = {}
         # Times of the pushes to windows, as far back as the windows reach.
@@ -135,11 +135,6 @@ class IndicatorTracker:
         self.outside_cpus = 0.0
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
-
-    @property
-    def time_ns(self) -> int:
-        """Time of the last snapshot."""
-        return self._time_ns
 
     @property
     def changed(self) -> Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]]:
@@ -170,7 +165,7 @@ class IndicatorTracker:
         snapshot, or without data that is alive, the windows start empty.
         """
         self.probe_alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
-        self._time_ns = snapshot.time_ns
+        self.time_ns = snapshot.time_ns
         self._samples.update(snapshot.workloads)
         self._readings.clear()
         self._use.update(self._samples, dt_ns)
@@ -203,7 +198,7 @@ class IndicatorTracker:
                 continue
             pace = pace_of(service, self._samples.changed, dt_ns)
             if pace is not None:
-                self._checks[name].update(figure.value, pace, self._time_ns, dt_ns / NS_PER_SEC)
+                self._checks[name].update(figure.value, pace, self.time_ns, dt_ns / NS_PER_SEC)
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
         """Return whether the service's indicators of these *names* equal those of the last tick.
@@ -212,11 +207,7 @@ class IndicatorTracker:
         own figure or, where links have been shaped, an indicator of links.
         """
         quiescent = self._quiescent.get(service)
-        if (
-            quiescent is None
-            or quiescent.time_ns == self._time_ns
-            or IndicatorName.SERVICE in names
-        ):
+        if quiescent is None or quiescent.time_ns == self.time_ns or IndicatorName.SERVICE in names:
             return False
         return not self._links.known or LINKED.isdisjoint(names)
 
@@ -322,7 +313,7 @@ class IndicatorTracker:
 
     def _advance(self, workload_index: WorkloadIndex, longest_gap_ns: int) -> None:
         times_ns = self._times_ns
-        rebase = bool(times_ns) and self._time_ns - times_ns[-1] > longest_gap_ns
+        rebase = bool(times_ns) and self.time_ns - times_ns[-1] > longest_gap_ns
         if rebase:
             self._times_ns.clear()
         if rebase or not self.probe_alive or workload_index is not self._workload_index:
@@ -339,10 +330,10 @@ class IndicatorTracker:
                 self._windows[cgroup].is_quiescent for cgroup in service.cgroups
             ):
                 del self._active[service.name]
-                self._quiescent[service.name] = _Quiescent(service, self._time_ns, {})
+                self._quiescent[service.name] = _Quiescent(service, self.time_ns, {})
         if self.probe_alive:
-            self._times_ns.append(self._time_ns)
-            while self._times_ns[0] < self._time_ns - STRETCH * workload_index.longest_window_ns:
+            self._times_ns.append(self.time_ns)
+            while self._times_ns[0] < self.time_ns - STRETCH * workload_index.longest_window_ns:
                 self._times_ns.popleft()
 
     def _split(self, workload_index: WorkloadIndex, rebase: bool) -> None:
@@ -370,7 +361,7 @@ class IndicatorTracker:
             elif self._times_ns:
                 window.catch_up(self._times_ns)
             if sample is not None and self.probe_alive:
-                window.push(self._time_ns, sample)
+                window.push(self.time_ns, sample)
 
     def _update_needs(self, workload_index: WorkloadIndex, dt_ns: int) -> None:
         if dt_ns <= 0:

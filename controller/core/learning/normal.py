@@ -7,7 +7,7 @@ tolerance, so one set of constants fits latencies, which vary by factors, and CP
 per cents. Larger is worse.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 import math
 
 __all__ = ("LEAST_WINDOWS", "Distribution", "Normal", "bounded_log")
@@ -35,29 +35,25 @@ _FURTHEST_RATIO = 1e6
 class Distribution:
     """Counts of values in bins of equal width; old counts fade as new values come."""
 
-    __slots__ = ("_bins", "total")
+    __slots__ = ("bins", "total")
 
     def __init__(self, bins: Iterable[tuple[int, float]] = ()) -> None:
         """*bins* are those of an earlier distribution."""
-        self._bins: dict[int, float] = {}
+        # The counts by number of the bin.
+        self.bins: dict[int, float] = {}
         for number, count in bins:
             if abs(number) <= _FURTHEST_BIN and 0 < count <= _MEMORY:
-                self._bins[number] = count
-        self.total = sum(self._bins.values())
-
-    @property
-    def bins(self) -> Mapping[int, float]:
-        """The counts by number of the bin."""
-        return self._bins
+                self.bins[number] = count
+        self.total = sum(self.bins.values())
 
     def add(self, value: float) -> None:
         """Count *value*."""
         number = max(-_FURTHEST_BIN, min(_FURTHEST_BIN, round(value / _WIDTH)))
-        self._bins[number] = self._bins.get(number, 0.0) + 1.0
+        self.bins[number] = self.bins.get(number, 0.0) + 1.0
         self.total += 1.0
         if self.total > _MEMORY:
-            self._bins = {n: count / 2 for n, count in self._bins.items() if count >= 1.0}
-            self.total = sum(self._bins.values())
+            self.bins = {n: count / 2 for n, count in self.bins.items() if count >= 1.0}
+            self.total = sum(self.bins.values())
 
 
 def bounded_log(ratio: float) -> float:
