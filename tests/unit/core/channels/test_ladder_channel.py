@@ -1,19 +1,34 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""When the limit of the memory guard can be lowered for a service."""
+"""Rungs: what a release leaves, and when the limit of the memory guard can be lowered."""
 
 import pytest
 
-from controller.core.channels.ladder import TickContext, limits_of
-from controller.core.channels.ladder_channel import MemoryLimitRung
+from controller.core.channels.ladder import Rung, TickContext, limits_of
+from controller.core.channels.ladder_channel import MemoryLimitRung, SharedQuotaRung
+from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
+from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
+from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target, TargetKind
-from controller.core.settings import HostFacts
+from controller.core.settings import DiskFacts, HostFacts
 from controller.core.tuning import DEFAULT_LIMITS
 from controller.core.workload_index import WorkloadIndex
+
+RUNGS = (
+    *(CacheWaysRung(), MbaRung(), SharedQuotaRung(), LinkCeilingRung(()), MemoryLimitRung()),
+    *(MemoryHighRung(1 << 30), IoWeightRung(), IoMaxRung((DiskFacts("8:0", 1e8, 1e8),))),
+)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: type(rung).__name__)
+def test_a_rung_that_is_released_is_free(rung: Rung) -> None:
+    rung.part = 0.5
+    rung.release()
+    assert rung.part == 0.0
 
 
 def context(scope: str, *, guarded: bool = True, known: bool = True) -> TickContext:
