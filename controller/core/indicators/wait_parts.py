@@ -54,16 +54,19 @@ class WaitParts:
         rates: dict[str, list[tuple[Who, float]]] = {}
         sensitive, best_effort = workload_index.sensitive, workload_index.best_effort
         for victim, culprit, is_known, gain_ns in gains:
-            service = sensitive.get(victim)
-            if service is not None and is_known and culprit not in best_effort:
+            # Of thousands of pairs nearly all are with best-effort work.
+            if not is_known or culprit in best_effort:
+                continue
+            if (service := sensitive.get(victim)) is not None:
                 who = PartKind.OUTSIDE if culprit is None else culprit
                 rates.setdefault(service, []).append((who, gain_ns / dt_ns))
         for service, cpus in unknown.items():
             if cpus > 0:
                 rates.setdefault(service, []).append((PartKind.UNKNOWN, cpus))
-        for cgroup, (old, new) in samples.changed.items():
-            service = sensitive.get(cgroup)
-            if service is not None and dt_ns > 0:
+        changed = samples.changed
+        for cgroup, service in sensitive.items():  # there are few of them
+            if dt_ns > 0 and (pair := changed.get(cgroup)) is not None:
+                old, new = pair
                 found = rates.setdefault(service, [])
                 host = increase(old.wait_host_ns, new.wait_host_ns)
                 whole = increase(old.wait_total_ns, new.wait_total_ns)
