@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence, Set
 
 from controller.core.channels.ladder import TickContext, limits_of
-from controller.core.channels.rungs.allocator import ProportionalAllocator
+from controller.core.channels.rungs.allocator import ProportionalAllocator, Users
 from controller.core.harm.cut import Claim, relative_harm
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import WindowReading
@@ -126,21 +126,17 @@ class CpuChannel:
                 if each in present and each not in rung.grants and each not in blocked
             )
 
-        self.rung.innocent = self.loops.is_ruled_out and other <= 0
-        self.rung.steady = other > self._limiter.applied
-        self.rung.requests = workload_index.cpu_requests
-        return self.rung.update(
-            demand,
-            find_use,
-            len(present),
-            find_harm,
-            blocked,
-            floor,
-            context.now_ns,
-            parents,
-            harmless if self._limiter.applied <= 0 else frozenset(),
-            find_growth,
+        users = Users(
+            number=len(present),
+            floor_each=floor,
+            blocked=blocked,
+            parents=parents,
+            requests=workload_index.cpu_requests,
+            harmless=harmless if self._limiter.applied <= 0 else frozenset(),
+            innocent=self.loops.is_ruled_out and other <= 0,
+            steady=other > self._limiter.applied,
         )
+        return self.rung.update(demand, users, find_use, context.now_ns, find_harm, find_growth)
 
     def floor_each(self, workload_index: WorkloadIndex) -> float:
         """Return the least CPUs of a best-effort workload, with and without a squeeze."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import math
 
 from controller.core.channels.ladder import Rung, TickContext
-from controller.core.channels.rungs.allocator import ProportionalAllocator
+from controller.core.channels.rungs.allocator import ProportionalAllocator, Users
 from controller.core.decision import Action
 from controller.core.knob_values import format_amount, format_disks, parse_amount, parse_disks
 from controller.core.knobs.grants import GrantActions, RequestedLimits
@@ -54,16 +54,9 @@ class AllocatedRung(Rung):
         available, need = self._feed_forward(context)
         allocator = self._allocator
         allocator.ceiling.update(context.now_ns, context.elapsed_s, available, need)
-        floor = self._floor(limits)
-        self._grants = allocator.update(
-            part,
-            lambda: self._used(context),
-            len(context.workload_index.best_effort),
-            None,
-            self._blocked,
-            floor,
-            context.now_ns,
-        )
+        number = len(context.workload_index.best_effort)
+        users = Users(number, self._floor(limits), self._blocked)
+        self._grants = allocator.update(part, users, lambda: self._used(context), context.now_ns)
         return part if allocator.engaged else None
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:

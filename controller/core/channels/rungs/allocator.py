@@ -12,6 +12,7 @@ The total is divided by harm where it is known: the workload that does most lose
 
 from collections.abc import Callable, Iterable, Mapping, Set
 import math
+from typing import NamedTuple
 
 from controller.core.channels.rungs.common_parent import lower_floors, parent_amounts
 from controller.core.harm.cut import (
@@ -26,7 +27,7 @@ from controller.core.model import CgroupId
 from controller.core.pace.limiters import Headroom, HoldOffLatch, SteadyAmounts
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("ProportionalAllocator", "total_for")
+__all__ = ("ProportionalAllocator", "Users", "total_for")
 
 # A workload that uses this part of its grant or more is limited by the grant, and would use more
 # without it.
@@ -56,6 +57,7 @@ _FEW = 2
 # it uses what it has.
 _GROWTH = 1.25
 _NO_PARENTS: Mapping[CgroupId, CgroupId] = {}
+_NO_REQUESTS: Mapping[CgroupId, float] = {}
 
 
 def total_for(demand: float, floor: float, ceiling: float) -> float:
@@ -65,22 +67,42 @@ def total_for(demand: float, floor: float, ceiling: float) -> float:
     return ceiling * math.pow(floor / ceiling, demand)
 
 
+class Users(NamedTuple):
+    """The workloads that a resource is divided among, *number* of them, and how.
+
+    ``floor_each``: the least amount by the configuration. ``blocked`` ones cannot be limited (the
+    kernel refuses, or another program holds the knob): they keep what they use, and the others are
+    cut for them. ``parents`` maps workloads to the cgroup above them that can be limited too.
+    Workloads with ``requests`` that do the same harm get amounts in proportion to them, and so are
+    their floors. ``harmless`` ones are not limited as long as they would hardly be cut.
+
+    Of ``innocent`` work, which a service does not suffer from, no amount falls while the demand
+    does, and no other workload is limited. Without demand each amount is at least twice what the
+    workload wants. ``steady``: the amounts are those of ``SteadyAmounts``.
+    """
+
+    number: int
+    floor_each: float
+    blocked: frozenset[CgroupId] = frozenset()
+    parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS
+    requests: Mapping[CgroupId, float] = _NO_REQUESTS
+    harmless: Set[CgroupId] = frozenset()
+    innocent: bool = False
+    steady: bool = False
+
+
 class ProportionalAllocator:
     """Grants amounts of one resource to best-effort workloads, from a demand.
 
     It engages with the first demand, at the feed-forward ceiling or the use, whichever is less, and
-    releases after a hold-off time without demand, in which no amount falls. Of ``innocent`` work,
-    which a service does not suffer from, no amount falls while the demand does, and no other
-    workload is limited. Without demand each amount is at least twice what the workload wants.
+    releases after a hold-off time without demand, in which no amount falls.
 
     ``grants`` is the amount of each workload that is limited now; empty if none is. ``common`` is
     that of each parent cgroup that is limited as well, because its workloads are too many.
     ``amounts`` has both. ``wants`` is what the workloads would use without a limit. ``total`` and
     ``floor`` are for all of best-effort together, ``floor_each`` is for each workload. All are in
     the unit of the resource, of which the machine has *capacity*, and of which no less than *least*
-    can be granted. ``low_floors``: see ``set_floor``. With ``steady`` the amounts of workloads are
-    those of ``SteadyAmounts``. Workloads with ``requests`` that do the same harm get amounts in
-    proportion to them, and so are their floors.
+    can be granted. ``low_floors``: see ``set_floor``.
     """
 
     __slots__ = (
@@ -100,9 +122,6 @@ class ProportionalAllocator:
         "floor",
         "floor_each",
         "grants",
-        "innocent",
-        "requests",
-        "steady",
         "total",
         "wants",
     )
@@ -128,8 +147,6 @@ class ProportionalAllocator:
         self.floor_each = least
         # Floors that differ from ``floor_each``, because of requests.
         self._floors: Mapping[CgroupId, float] = {}
-        self.requests: Mapping[CgroupId, float] = {}
-        self.steady = self.innocent = False
 
     @property
     def engaged(self) -> bool:
@@ -139,27 +156,19 @@ class ProportionalAllocator:
     def update(
         self,
         demand: float,
+        users: Users,
         find_use: Callable[[], Mapping[CgroupId, float]],
-        users: int,
-        find_harm: Callable[[Mapping[CgroupId, float]], Mapping[CgroupId, float]] | None,
-        blocked: frozenset[CgroupId],
-        floor_each: float,
         now_ns: int,
-        parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS,
-        harmless: Set[CgroupId] = frozenset(),
+        find_harm: Callable[[Mapping[CgroupId, float]], Mapping[CgroupId, float]] | None = None,
         find_growth: Callable[[], float] = lambda: 0.0,
     ) -> dict[CgroupId, float]:
         """Return ``amounts`` at *demand*.
 
         *find_use* returns the use by workload. It is called only when the use is needed, because it
-        may have to read the use of every workload. Its result names those of the *users* workloads
-        that use anything, or that ``wants`` names. *find_harm* returns, for the wants, the harm
-        of each per unit; ``None``: it is not known, and all are cut alike. The *blocked* workloads
-        cannot be limited (the kernel refuses, or another program holds the knob): they keep what
-        they use, and the others are cut for them. *parents* maps workloads to the cgroup above them
-        that can be limited too. *harmless* workloads are not limited as long as they would hardly
-        be cut. *find_growth* returns by how much workloads without a grant use more than they want,
-        for example new ones.
+        may have to read the use of every workload. Its result names those of the *users* that use
+        anything, or that ``wants`` names. *find_harm* returns, for the wants, the harm of each per
+        unit; ``None``: it is not known, and all are cut alike. *find_growth* returns by how much
+        workloads without a grant use more than they want, for example new ones.
         """
         was_engaged = self._latch.on
         if not self._latch.update(demand > 0, now_ns):
@@ -178,22 +187,22 @@ class ProportionalAllocator:
             or find_growth() > _LEAST_MOVE * self._allocated
         ):
             use = find_use()
-            self.set_floor(floor_each, users)
-            self._update_wants(use, min(age_ns, NS_PER_SEC) / 1e9, parents)
-            self._floors = self._share_by_request(use) if len(self.requests) > 1 else {}
+            self.set_floor(users.floor_each, users.number)
+            self._update_wants(use, min(age_ns, NS_PER_SEC) / 1e9, users.parents)
+            self._floors = self._share_by_request(use, users.requests)
             harm = None if find_harm is None else find_harm(self.wants)
-            divided, lowered = self._divide(demand, harm, blocked, parents, harmless)
+            divided, lowered = self._divide(demand, harm, users)
             before = self.grants, self.common
-            self._grant(divided, parents if lowered else _NO_PARENTS, harmless, now_ns)
-            if was_engaged and (demand <= 0 or self.innocent):
+            self._grant(divided, users if lowered else users._replace(parents={}), now_ns)
+            if was_engaged and (demand <= 0 or users.innocent):
                 self._keep(*before)
-                if demand <= 0 and self.innocent:
+                if demand <= 0 and users.innocent:
                     self._give_back()
             self._allocated_ns = now_ns
         return self.amounts
 
-    def set_floor(self, floor_each: float, users: int) -> None:
-        """Set ``floor_each`` to the limit of the configuration, less where there are many *users*.
+    def set_floor(self, floor_each: float, number: int) -> None:
+        """Set ``floor_each`` to the limit of the configuration, less where there are many users.
 
         All floors together are at most a quarter of the capacity, unless *least* is more. With
         ``low_floors`` they are at most 2 % of it, or what the configuration gives to two workloads.
@@ -201,7 +210,7 @@ class ProportionalAllocator:
         self._most = _FLOORS * self._capacity
         if self._low_floors:
             self._most = max(_LOW_FLOORS * self._capacity, _FEW * floor_each)
-        self.floor_each = max(self._least, min(floor_each, self._most / max(1, users)))
+        self.floor_each = max(self._least, min(floor_each, self._most / max(1, number)))
 
     def floors(
         self, users: Iterable[CgroupId], parents: Mapping[CgroupId, CgroupId]
@@ -229,20 +238,16 @@ class ProportionalAllocator:
         return abs(total - self._allocated) > _LEAST_MOVE * self._allocated
 
     def _divide(
-        self,
-        demand: float,
-        harm: Mapping[CgroupId, float] | None,
-        blocked: frozenset[CgroupId],
-        parents: Mapping[CgroupId, CgroupId],
-        harmless: Set[CgroupId],
+        self, demand: float, harm: Mapping[CgroupId, float] | None, users: Users
     ) -> tuple[dict[CgroupId, float], bool]:
         """Return the amount of each workload at *demand*, and whether floors had to be lowered."""
         wants = self.wants
         floors = {
             cgroup: min(self._floor_of(cgroup), want)
             for cgroup, want in wants.items()
-            if cgroup not in blocked
+            if cgroup not in users.blocked
         }
+        parents = users.parents
         lowered = lower_floors(floors, parents, self._most) if parents else floors
         least = {cgroup: lowered.get(cgroup, want) for cgroup, want in wants.items()}
         self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
@@ -251,18 +256,20 @@ class ProportionalAllocator:
         if harm is None:
             return allocate(self.total, wants, least), lowered != floors
         if self._floors:
-            harm = even_harm(harm, self.requests)
+            harm = even_harm(harm, users.requests)
         divided = divide_harm(demand, ceiling, wants, least, harm)
-        if harmless:
-            divided = share_unused(divided, ceiling, wants, harmless)
+        if users.harmless:
+            divided = share_unused(divided, ceiling, wants, users.harmless)
         self.total = sum(divided.values())
         return divided, lowered != floors
 
-    def _share_by_request(self, use: Mapping[CgroupId, float]) -> dict[CgroupId, float]:
+    def _share_by_request(
+        self, use: Mapping[CgroupId, float], requests: Mapping[CgroupId, float]
+    ) -> dict[CgroupId, float]:
         """Let workloads with a request want in proportion to it; return floors in proportion."""
-        wants, requests = self.wants, self.requests
+        wants = self.wants
         present = {each: requests[each] for each in wants if each in requests}
-        if not present:
+        if not present or len(requests) < 2:  # a single request is in no proportion
             return {}
         most = {
             each: (_GROWTH if use.get(each, 0.0) >= _LIMITED * self.grants.get(each, want) else 1.0)
@@ -276,25 +283,19 @@ class ProportionalAllocator:
     def _floor_of(self, cgroup: CgroupId) -> float:
         return self._floors.get(cgroup, self.floor_each)
 
-    def _grant(
-        self,
-        divided: Mapping[CgroupId, float],
-        parents: Mapping[CgroupId, CgroupId],
-        harmless: Set[CgroupId],
-        now_ns: int,
-    ) -> None:
+    def _grant(self, divided: Mapping[CgroupId, float], users: Users, now_ns: int) -> None:
         # Only workloads that are harmless, or were, have a latch of their own.
         self._latches = {each: latch for each, latch in self._latches.items() if each in divided}
         self.grants = {
             cgroup: max(self._floor_of(cgroup), amount)
             for cgroup, amount in divided.items()
-            if self._is_limited(cgroup, amount, cgroup in harmless, now_ns)
+            if self._is_limited(cgroup, amount, cgroup in users.harmless, now_ns)
         }
-        if self.steady:
+        if users.steady:
             self.grants = self._steady_amounts.update(self.grants, self.floor_each, now_ns)
         self.common = (
-            parent_amounts(divided, self.grants, parents, self.common, self._least)
-            if parents
+            parent_amounts(divided, self.grants, users.parents, self.common, self._least)
+            if users.parents
             else {}
         )
         self.amounts = self.grants | self.common

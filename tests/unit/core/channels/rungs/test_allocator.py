@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from controller.core.channels.rungs.allocator import ProportionalAllocator, total_for
+from controller.core.channels.rungs.allocator import ProportionalAllocator, Users, total_for
 from controller.core.model import CgroupId
 
 HOG, MOUSE = CgroupId("cpu", 1), CgroupId("cpu", 2)
@@ -24,6 +24,8 @@ class Stepper:
         self.now_ns = 0
         self.harm: dict[CgroupId, float] | None = {HOG: 1.0, MOUSE: 0.02}
         self.others = 0.2  # CPUs that services need
+        self.innocent = False
+        self.requests: dict[CgroupId, float] = {}
 
     def step(
         self,
@@ -36,18 +38,17 @@ class Stepper:
     ) -> dict[CgroupId, float]:
         self.now_ns += after_ns
         harm = self.harm
-        self.rung.ceiling.update(self.now_ns, 1.0, 1.9, self.others)
-        return self.rung.update(
-            demand,
-            lambda: use,
+        find_harm = None if harm is None else lambda wants: harm
+        users = Users(
             len(use),
-            None if harm is None else lambda wants: harm,
-            blocked,
             FLOOR,
-            self.now_ns,
+            blocked,
+            requests=self.requests,
             harmless=harmless,
-            find_growth=lambda: growth,
+            innocent=self.innocent,
         )
+        self.rung.ceiling.update(self.now_ns, 1.0, 1.9, self.others)
+        return self.rung.update(demand, users, lambda: use, self.now_ns, find_harm, lambda: growth)
 
 
 @pytest.mark.parametrize(("growth", "divided"), [(0.5, True), (0.0001, False)])
@@ -134,9 +135,9 @@ def test_innocent_work_gets_back_at_once_what_it_wants() -> None:
     floor = stepper.step(1.0, {HOG: 0.8})
     assert floor == {HOG: pytest.approx(FLOOR)}
     stepper.others = 1.85  # the ceiling is 50 mcpu
-    stepper.rung.innocent = True
+    stepper.innocent = True
     assert stepper.step(0.0, {HOG: FLOOR})[HOG] >= 0.8
-    stepper.rung.innocent = False
+    stepper.innocent = False
     assert stepper.step(0.5, {HOG: 0.8})[HOG] < 0.1
 
 
@@ -145,7 +146,7 @@ def test_innocent_work_that_others_held_down_gets_room() -> None:
     # Among loads of others it used a tenth of what it wants when the squeeze began.
     stepper.step(1.0, {HOG: 0.15})
     stepper.others = 1.85  # the ceiling is 50 mcpu
-    stepper.rung.innocent = True
+    stepper.innocent = True
     used = FLOOR
     for _ in range(5):
         used = min(1.5, stepper.step(0.0, {HOG: used})[HOG])
@@ -155,7 +156,7 @@ def test_innocent_work_that_others_held_down_gets_room() -> None:
 def test_nothing_more_is_taken_from_innocent_work_while_the_demand_falls() -> None:
     stepper = Stepper()
     first = stepper.step(0.3, {HOG: 1.0})
-    stepper.rung.innocent = True
+    stepper.innocent = True
     stepper.others = 1.8  # the ceiling falls
     held = stepper.step(0.25, {HOG: 1.0, MOUSE: 1.0})
     assert held == {HOG: first[HOG]}
@@ -164,7 +165,7 @@ def test_nothing_more_is_taken_from_innocent_work_while_the_demand_falls() -> No
         held = stepper.step(0.05, {HOG: 1.0, MOUSE: 1.0})
     assert held.keys() == {HOG}
     assert held[HOG] > first[HOG]
-    stepper.rung.innocent = False
+    stepper.innocent = False
     assert stepper.step(0.3, {HOG: 1.0, MOUSE: 1.0}).keys() == {HOG, MOUSE}
 
 
@@ -174,9 +175,7 @@ def test_floors_never_take_up_all_of_a_squeeze() -> None:
     use = {CgroupId("cpu", n): 0.02 for n in range(100)}
     for second in range(1, 5):
         rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
-        grants = rung.update(
-            1.0, lambda: use, len(use), None, frozenset(), 0.05, second * SECOND_NS
-        )
+        grants = rung.update(1.0, Users(len(use), 0.05), lambda: use, second * SECOND_NS)
     assert rung.total == pytest.approx(1.0)
     assert all(cpus == pytest.approx(0.01) for cpus in grants.values())
 
@@ -190,13 +189,10 @@ def test_the_want_of_a_workload_is_kept_while_its_parent_limits_it() -> None:
         rung.ceiling.update(second * SECOND_NS, 1.0, 2.0, 0.1)
         amounts = rung.update(
             1.0,
+            Users(len(use), 0.02, parents=parents),
             partial(dict, use),
-            len(use),
-            lambda wants: dict.fromkeys(wants, 1.0),
-            NONE,
-            0.02,
             second * SECOND_NS,
-            parents=parents,
+            lambda wants: dict.fromkeys(wants, 1.0),
         )
         use = dict.fromkeys(use, amounts[parent] / len(use))
     assert amounts[parent] == pytest.approx(0.04)
@@ -246,7 +242,7 @@ def test_at_full_demand_a_harmless_workload_is_limited_as_well() -> None:
 def test_workloads_of_equal_harm_get_what_they_requested_in_proportion(demand: float) -> None:
     stepper = Stepper()
     stepper.harm = dict.fromkeys(BATCH, 1.0)
-    stepper.rung.requests = BATCH
+    stepper.requests = BATCH
     # Without quotas the kernel gives all the same.
     use = dict.fromkeys(BATCH, 0.55)
     for _ in range(40):
@@ -260,7 +256,7 @@ def test_workloads_of_equal_harm_get_what_they_requested_in_proportion(demand: f
 def test_what_a_workload_does_not_use_of_its_request_goes_to_the_others() -> None:
     stepper = Stepper()
     stepper.harm = dict.fromkeys(BATCH, 1.0)
-    stepper.rung.requests = BATCH
+    stepper.requests = BATCH
     small, middle, large = BATCH
     use = {small: 0.7, middle: 0.7, large: 0.1}
     for _ in range(60):
@@ -275,7 +271,7 @@ def test_a_culprit_with_a_large_request_is_cut_all_the_same() -> None:
     stepper = Stepper()
     small, middle, large = BATCH
     stepper.harm = {small: 0.02, middle: 0.02, large: 1.0}
-    stepper.rung.requests = BATCH
+    stepper.requests = BATCH
     for _ in range(10):
         grants = stepper.step(0.6, dict.fromkeys(BATCH, 0.55))
     assert grants[large] < 0.5 * grants.get(middle, 0.55)
