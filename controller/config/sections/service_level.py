@@ -69,11 +69,15 @@ class PrometheusQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricLine:
-    """One series of a page in the text format of Prometheus, selected by name and ``labels``."""
+    """A page in the text format of Prometheus: one series, selected by name and ``labels``.
+
+    With ``quantile`` it is a histogram of this name, of which several series may match.
+    """
 
     endpoint: Endpoint
     metric: str
     labels: tuple[tuple[str, str], ...]
+    quantile: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,7 @@ class _PrometheusModel(_EndpointModel):
 
 class _MetricsModel(_EndpointModel):
     metric: Annotated[str, Field(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]{0,199}$")]
-    """Name of the series on the page."""
+    """Name of the series on the page; of a histogram, without _bucket."""
     labels: Annotated[
         dict[
             Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")],
@@ -152,7 +156,9 @@ class _MetricsModel(_EndpointModel):
         ],
         Field(max_length=32),
     ] = raw_default({})
-    """Labels that the series must have, so that exactly one matches."""
+    """Labels that the series must have, so that exactly one matches, or the wanted histograms."""
+    quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Quantile of the histogram between two requests, such as 0.99; without it a series."""
 
 
 class _JsonModel(_EndpointModel):
@@ -269,7 +275,12 @@ def _source(model: _SourceModel) -> _Source | None:
                 return PrometheusQuery(endpoint=_endpoint(one), query=one.query)
             case _MetricsModel():
                 labels = tuple(sorted(one.labels.items()))
-                return MetricLine(endpoint=_endpoint(one), metric=one.metric, labels=labels)
+                return MetricLine(
+                    endpoint=_endpoint(one),
+                    metric=one.metric,
+                    labels=labels,
+                    quantile=one.quantile,
+                )
             case _JsonModel():
                 return JsonField(endpoint=_endpoint(one), pointer=one.pointer)
             case _PushModel():
@@ -295,6 +306,11 @@ def _find_conflicts(model: _SourceModel) -> Iterator[tuple[Loc, str]]:
         yield ("timeout",), "must not be longer than 'every'"
     if model.max_age is not None and model.max_age < model.every and "push" not in given:
         yield ("max_age",), "must not be shorter than 'every'"
+    if model.metrics is not None and model.metrics.quantile is not None:
+        if model.metrics.metric.endswith("_bucket"):
+            yield ("metrics", "metric"), "must be the name without _bucket for a quantile"
+        if "le" in model.metrics.labels:
+            yield ("metrics", "labels"), "must not choose a bucket (le) for a quantile"
     for kind, one in given.items():
         if isinstance(one, _EndpointModel):
             yield from (((kind, *at), text) for at, text in _find_endpoint_conflicts(one))

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parsers of server answers: Prometheus queries, pages of metrics, JSON documents; one number each.
+"""Parsers of server answers: Prometheus queries, pages of metrics, JSON documents.
 
 NaN is valid and means that the service was idle, so there was nothing to measure. The input is
 not trusted: of a long page only the candidate lines are parsed, and everything unexpected is a
@@ -13,16 +13,26 @@ import math
 import re
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
+from controller.probes.service_level.histogram import Buckets
 from controller.probes.service_level.ledger import Reason, SourceError
 
-__all__ = ("json_value", "metric_value", "number", "printable", "prometheus_value")
+__all__ = (
+    "bucket_counts",
+    "json_value",
+    "metric_value",
+    "number",
+    "printable",
+    "prometheus_value",
+)
 
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?|[Nn]a[Nn]")
 _MAX_PRINTABLE = 60
 # The parser of the library takes some 20 us for a usual line, which has about 100 bytes, and a time
 # that grows with the square of the length for one of nothing but commas: 26 s for 1 MiB.
 _MAX_CANDIDATES = 100
+_MAX_BUCKETS = 1000
 _MAX_LINE_BYTES = 4096
 _MISSING = object()
 
@@ -71,13 +81,7 @@ def metric_value(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) ->
     :param body: a page in the Prometheus text format.
     :raises SourceError: no series or several series match, or the lines cannot be parsed.
     """
-    wanted = dict(labels)
-    try:
-        text = _candidates(body, metric, wanted).decode()
-        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    except (ValueError, KeyError, IndexError):
-        raise SourceError(Reason.FORMAT, f"cannot read the lines of {metric}") from None
-    found = [s for s in samples if s.name == metric and wanted.items() <= (s.labels or {}).items()]
+    found = _samples(body, metric, dict(labels), _MAX_CANDIDATES)
     if not found:
         raise SourceError(Reason.EMPTY, f"no series {metric} with these labels")
     if len(found) > 1:
@@ -85,7 +89,37 @@ def metric_value(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) ->
     return number(repr(float(found[0].value)))
 
 
-def _candidates(body: bytes, metric: str, labels: Mapping[str, str]) -> bytes:
+def bucket_counts(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -> Buckets:
+    """Return the buckets of the histogram *metric*, of all its series that have all of *labels*.
+
+    :param body: a page in the Prometheus text format.
+    :raises SourceError: no series matches, or the lines cannot be parsed or have no counts.
+    """
+    counts: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
+    for each in _samples(body, f"{metric}_bucket", dict(labels), _MAX_BUCKETS):
+        others = dict(each.labels)
+        try:
+            bound, count = float(others.pop("le")), float(each.value)
+        except (KeyError, ValueError):
+            raise SourceError(Reason.FORMAT, f"a bucket of {metric} without a bound") from None
+        if math.isnan(bound) or not 0 <= count < math.inf:
+            raise SourceError(Reason.FORMAT, f"a bucket of {metric} without a count")
+        counts.setdefault(tuple(sorted(others.items())), {})[bound] = count
+    if not counts:
+        raise SourceError(Reason.EMPTY, f"no histogram {metric} with these labels")
+    return counts
+
+
+def _samples(body: bytes, metric: str, labels: Mapping[str, str], most: int) -> list[Sample]:
+    try:
+        text = _candidates(body, metric, labels, most).decode()
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    except (ValueError, KeyError, IndexError):
+        raise SourceError(Reason.FORMAT, f"cannot read the lines of {metric}") from None
+    return [s for s in samples if s.name == metric and labels.items() <= (s.labels or {}).items()]
+
+
+def _candidates(body: bytes, metric: str, labels: Mapping[str, str], most: int) -> bytes:
     """Return the lines of *body* that can be the series of *metric* with *labels*.
 
     :raises SourceError: they are too many, or too long, for the parser that reads them next.
@@ -99,8 +133,8 @@ def _candidates(body: bytes, metric: str, labels: Mapping[str, str]) -> bytes:
     lines: list[bytes] = []
     for found in re.finditer(pattern + b".*$", body, re.MULTILINE):
         lines.append(found[0])
-        if len(lines) > _MAX_CANDIDATES:
-            text = f"more than {_MAX_CANDIDATES} series {metric}; add labels"
+        if len(lines) > most:
+            text = f"more than {most} series {metric}; add labels"
             raise SourceError(Reason.AMBIGUOUS, text)
         if len(found[0]) > _MAX_LINE_BYTES:
             text = f"a line of {metric} is longer than {_MAX_LINE_BYTES >> 10} KiB"

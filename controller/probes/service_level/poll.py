@@ -20,8 +20,14 @@ from controller.config.sections.service_level import (
 )
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.probes.service_level.fetch import FetchLoop, fetch
+from controller.probes.service_level.histogram import HistogramWindow, quantile
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError, base_value
-from controller.probes.service_level.parse import json_value, metric_value, prometheus_value
+from controller.probes.service_level.parse import (
+    bucket_counts,
+    json_value,
+    metric_value,
+    prometheus_value,
+)
 
 __all__ = ("fetch_all", "fetch_figure", "pause_s", "poll")
 
@@ -35,9 +41,11 @@ _JITTER = 0.1
 _REST_RATIO = 9
 
 
-async def fetch_figure(source: ServiceSource) -> float:
+async def fetch_figure(source: ServiceSource, window: HistogramWindow | None = None) -> float:
     """Return the current figure in the source's unit; NaN means that the service was idle.
 
+    :param window: the last page, for a quantile since then. Without it a quantile is that of all
+        requests since the service started.
     :raises SourceError: there is no figure within the source's time-out.
     """
     try:
@@ -45,11 +53,8 @@ async def fetch_figure(source: ServiceSource) -> float:
             match source.source:
                 case PrometheusQuery(endpoint=endpoint, query=query):
                     return await _query_prometheus(endpoint, query)
-                case MetricLine(endpoint=endpoint, metric=metric, labels=labels):
-                    page = await fetch(
-                        endpoint, _target(endpoint), accept="text/plain", limit=_MAX_PAGE_BYTES
-                    )
-                    return metric_value(page, metric, labels)
+                case MetricLine() as line:
+                    return _metric(await _get_page(line.endpoint), line, window)
                 case JsonField(endpoint=endpoint, pointer=pointer):
                     return json_value(await _get_json(endpoint, _target(endpoint)), pointer)
                 case _:
@@ -63,10 +68,11 @@ async def poll(ledger: Ledger, random: Random) -> None:
     """Poll the source of *ledger* forever; ends only by cancellation and raises nothing else."""
     every_s = ledger.source.every_ns / NS_PER_SEC
     failures = 0
+    window = HistogramWindow()
     # Spreads the requests to sources that were configured at the same time.
     await asyncio.sleep(random.uniform(0, min(every_s, 1.0)))
     while True:
-        request = _Metered(fetch_figure(ledger.source))
+        request = _Metered(fetch_figure(ledger.source, window))
         try:
             ledger.answered(await request, time.monotonic_ns())
             failures = 0
@@ -144,6 +150,19 @@ async def _query_prometheus(endpoint: Endpoint, query: str) -> float:
     path = urlsplit(endpoint.url).path.rstrip("/")
     target = f"{path}/api/v1/query?query={quote(query, safe='')}"
     return prometheus_value(await _get_json(endpoint, target))
+
+
+async def _get_page(endpoint: Endpoint) -> bytes:
+    return await fetch(endpoint, _target(endpoint), accept="text/plain", limit=_MAX_PAGE_BYTES)
+
+
+def _metric(page: bytes, line: MetricLine, window: HistogramWindow | None) -> float:
+    if line.quantile is None:
+        return metric_value(page, line.metric, line.labels)
+    counts = bucket_counts(page, line.metric, line.labels)
+    if window is None:
+        return quantile(counts.values(), line.quantile)
+    return window.update(counts, line.quantile)
 
 
 async def _get_json(endpoint: Endpoint, target: str) -> bytes:

@@ -73,11 +73,22 @@ def test_every_kind_of_source(tmp_path: Path) -> None:
     )
     assert isinstance(api.source, MetricLine)
     assert api.source.labels == (("le", "1"), ("route", "/"))
+    assert api.source.quantile is None
     assert (api.unit_ns, api.timeout_ns) == (NS_PER_MS, 500 * NS_PER_MS)
     assert api.max_age_ns == 15 * NS_PER_SEC + 500 * NS_PER_MS
     assert isinstance(queue.source, JsonField)
     assert queue.unit_ns is None
     assert cache.source == Push(users=("redis", 33))
+
+
+def test_a_quantile_of_a_histogram(tmp_path: Path) -> None:
+    metrics = "{url: http://127.0.0.1, metric: request_seconds, quantile: 0.99}"
+    text = f"service_level: {{services: {{shop: {{metrics: {metrics}}}}}}}\n"
+    config = load(write(tmp_path, text), cpus=4).service_level
+    assert config is not None
+    (shop,) = config.sources
+    assert isinstance(shop.source, MetricLine)
+    assert (shop.source.metric, shop.source.quantile) == ("request_seconds", 0.99)
 
 
 def test_without_the_section_there_is_no_source(tmp_path: Path) -> None:
@@ -108,6 +119,18 @@ SHOP = "service_level.services.shop"
         (
             "{shop: {json: {url: http://a, pointer: /}, every: 1m, max_age: 30s}}",
             f"{SHOP}.max_age: must not be shorter than 'every'",
+        ),
+        (
+            "{shop: {metrics: {url: http://a, metric: x, quantile: 1}}}",
+            f"{SHOP}.metrics.quantile: must be less than 1",
+        ),
+        (
+            "{shop: {metrics: {url: http://a, metric: x_bucket, quantile: 0.9}}}",
+            f"{SHOP}.metrics.metric: must be the name without _bucket",
+        ),
+        (
+            '{shop: {metrics: {url: http://a, metric: x, labels: {le: "1"}, quantile: 0.9}}}',
+            f"{SHOP}.metrics.labels: must not choose a bucket",
         ),
         ("{shop: {json: {url: http://a, pointer: a}}}", f"{SHOP}.json.pointer: must match"),
         ("{shop: {json: {url: ftp://a, pointer: /}}}", f"{SHOP}.json.url: must be a URL such"),

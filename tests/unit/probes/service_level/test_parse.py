@@ -255,7 +255,7 @@ def test_a_source_rests_nine_times_its_cpu_time(monkeypatch: pytest.MonkeyPatch)
         if len(pauses) == 4:
             raise asyncio.CancelledError
 
-    async def fetch_figure(_source: ServiceSource) -> float:
+    async def fetch_figure(*_: object) -> float:
         nonlocal cpu_s
         cpu_s += 0.05
         if len(pauses) == 2:

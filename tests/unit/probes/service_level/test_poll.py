@@ -1,18 +1,26 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Figures from a real Prometheus server that scrapes a page of the test."""
+"""Figures from pages, and from a real Prometheus server that scrapes a page of the test."""
 
 from collections.abc import Iterator
+import math
 from pathlib import Path
 import subprocess
 
 import pytest
 
-from controller.config.sections.service_level import Endpoint, PrometheusQuery, ServiceSource
+from controller.config.sections.service_level import (
+    Endpoint,
+    MetricLine,
+    PrometheusQuery,
+    ServiceSource,
+)
 from controller.core.units import NS_PER_SEC
 from controller.demo.programs import free_port
+from controller.probes.service_level.fetch import FetchLoop
+from controller.probes.service_level.histogram import HistogramWindow
 from controller.probes.service_level.ledger import SourceError
-from controller.probes.service_level.poll import fetch_all
+from controller.probes.service_level.poll import fetch_all, fetch_figure
 from tests.support.http.raw_server import RawHttpServer, ok
 from tests.support.needs import needs_program
 from tests.support.waiting import DEADLINE_S, eventually
@@ -23,7 +31,17 @@ PAGE = b"""\
 request_seconds{route="/"} 0.0125
 request_seconds{route="/slow"} 2
 idle NaN
+# TYPE answer_seconds histogram
+answer_seconds_bucket{le="0.01",route="/"} 70
+answer_seconds_bucket{le="0.05",route="/"} 91
+answer_seconds_bucket{le="0.2",route="/"} 98
+answer_seconds_bucket{le="+Inf",route="/"} 100
+answer_seconds_bucket{le="0.01",route="/slow"} 0
+answer_seconds_bucket{le="0.05",route="/slow"} 3
+answer_seconds_bucket{le="0.2",route="/slow"} 11
+answer_seconds_bucket{le="+Inf",route="/slow"} 11
 """
+LATER = PAGE.replace(b" 91\n", b" 93\n").replace(b" 98\n", b" 110\n").replace(b" 100\n", b" 112\n")
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +78,55 @@ def scraped(url: str, process: subprocess.Popen[bytes], log: Path) -> str:
     return url
 
 
-def query_once(url: str, query: str) -> str | SourceError:
-    endpoint = Endpoint(url=url, token_file=None, header_files=(), ca_file=None)
-    source = ServiceSource(
+def figure(source: PrometheusQuery | MetricLine, unit_ns: int | None) -> ServiceSource:
+    return ServiceSource(
         service="web",
-        source=PrometheusQuery(endpoint=endpoint, query=query),
-        unit_ns=NS_PER_SEC,
+        source=source,
+        unit_ns=unit_ns,
         every_ns=NS_PER_SEC,
         timeout_ns=round(DEADLINE_S) * NS_PER_SEC,
         max_age_ns=10 * NS_PER_SEC,
     )
-    ((_, answer),) = fetch_all([source])
+
+
+def at(url: str) -> Endpoint:
+    return Endpoint(url=url, token_file=None, header_files=(), ca_file=None)
+
+
+def query_once(url: str, query: str, unit_ns: int | None = NS_PER_SEC) -> str | SourceError:
+    source = PrometheusQuery(endpoint=at(url), query=query)
+    ((_, answer),) = fetch_all([figure(source, unit_ns)])
     return answer
+
+
+def histogram(url: str, part: float, *labels: tuple[str, str]) -> ServiceSource:
+    line = MetricLine(endpoint=at(url), metric="answer_seconds", labels=labels, quantile=part)
+    return figure(line, None)
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.63, 0.8, 0.9, 0.98, 0.99, 0.999])
+def test_a_quantile_of_a_page_is_that_of_prometheus(prometheus: str, part: float) -> None:
+    with RawHttpServer(ok(PAGE, "Content-Type: text/plain")) as page:
+        url = f"http://127.0.0.1:{page.port}/metrics"
+        both, slow = histogram(url, part), histogram(url, part, ("route", "/slow"))
+        answers = [answer for _, answer in fetch_all([both, slow])]
+    of_both = f"histogram_quantile({part}, sum(answer_seconds_bucket) by (le))"
+    of_slow = f'histogram_quantile({part}, answer_seconds_bucket{{route="/slow"}})'
+    assert answers == [query_once(prometheus, query, None) for query in (of_both, of_slow)]
+
+
+def test_a_quantile_is_of_the_requests_between_two_pages() -> None:
+    window, loop = HistogramWindow(), FetchLoop()
+    figures = []
+    try:
+        for text in (PAGE, LATER, LATER):
+            with RawHttpServer(ok(text, "Content-Type: text/plain")) as page:
+                source = histogram(f"http://127.0.0.1:{page.port}/metrics", 0.5)
+                figures.append(loop.run_until_complete(fetch_figure(source, window)))
+    finally:
+        loop.close()
+    # Two requests up to 50 ms, ten up to 200 ms: the fourth of the ten is in the middle.
+    assert figures == pytest.approx([math.nan, 0.11, math.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize(
