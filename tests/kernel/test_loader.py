@@ -74,16 +74,16 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def break_bcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def break_bcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function after whose call bcc can no longer be imported, while its version is known."""
 
-    def call() -> None:
+    def call(text: str = "raise ImportError('broken')") -> None:
         found = importlib.util.find_spec("bcc")
         assert found is not None
         assert found.origin is not None
         fake = tmp_path / "path" / "bcc"
         fake.mkdir(parents=True)
-        (fake / "__init__.py").write_text("raise ImportError('broken')\n")
+        (fake / "__init__.py").write_text(f"{text}\n")
         shutil.copy(Path(found.origin).with_name("version.py"), fake)
         monkeypatch.setenv("PYTHONPATH", str(fake.parent))
 
@@ -119,7 +119,14 @@ def test_what_was_compiled_once_is_loaded_without_the_compiler(
     load_everything(cgroup_layout)
     assert {path.name for path in programs.iterdir()} == kept
     spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="sched_switch")
-    with pytest.raises(LoadError, match="bcc is missing"):
+    with pytest.raises(LoadError, match=r"bcc cannot be loaded \(broken\)"):
+        load(spec)
+
+
+def test_a_missing_module_is_told(programs: Path, break_bcc: Callable[..., None]) -> None:
+    break_bcc("import no_such_module")
+    spec = ProgramSpec(source=str(SOURCE), defines={}, maps=("runs",), tracepoint="sched_switch")
+    with pytest.raises(LoadError, match="module no_such_module is missing: install python3-bpfcc"):
         load(spec)
 
 

@@ -83,10 +83,15 @@ def _child() -> None:
 def _compile(source: str, defines: Mapping[str, int]) -> Compiled:
     try:
         from bcc import BPF, lib
-    except ImportError as err:
+    except ModuleNotFoundError as err:
         raise CompileError(
-            "the Python module bcc is missing: install python3-bpfcc and link it into the "
+            f"the Python module {err.name} is missing: install python3-bpfcc and link it into the "
             "virtual environment (`make` does both)"
+        ) from err
+    except (ImportError, OSError) as err:  # of another Python, or without its library libbcc
+        raise CompileError(
+            f"the Python module bcc cannot be loaded ({err}): install python3-bpfcc again, for "
+            "this Python"
         ) from err
     if not hasattr(BPF, "attach_raw_tracepoint"):
         raise CompileError(
