@@ -16,7 +16,6 @@ from pathlib import Path
 import shutil
 import signal
 import subprocess
-import tempfile
 
 from hypothesis import settings as hypothesis_settings
 import pytest
@@ -99,12 +98,6 @@ _LATE = ("vm", "kube", "thorough")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Quality())
-    if "PYTHONPYCACHEPREFIX" not in os.environ:
-        # To compile the modules takes each program that a test starts half a second of CPU time.
-        bytecode = tempfile.mkdtemp(prefix="sweetpoint-bytecode-")
-        config.add_cleanup(lambda: shutil.rmtree(bytecode, ignore_errors=True))
-        os.environ["PYTHONPYCACHEPREFIX"] = bytecode
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

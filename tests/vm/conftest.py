@@ -61,7 +61,7 @@ def _is_skipped() -> bool:
 def _command(directory: Path) -> Sequence[str]:
     command = f"{IN_GUEST}={directory} SWEETPOINT_VM_TESTS=1 SWEETPOINT_KERNEL_TESTS=1"
     command += f" SWEETPOINT_KUBE_TESTS={os.environ.get('SWEETPOINT_KUBE_TESTS', '')}"
-    command += f" PYTHONPYCACHEPREFIX=/run/bytecode {shlex.quote(sys.executable)} -m pytest -m vm"
+    command += f" PYTHONDONTWRITEBYTECODE=1 {shlex.quote(sys.executable)} -m pytest -m vm"
     command += f" -p no:cacheprovider -o tmp_path_retention_policy=none @{directory}/ids"
     return [str(TREE / "tools" / "test-kernel"), "run", command]
 
