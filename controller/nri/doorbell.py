@@ -103,6 +103,7 @@ class Doorbell:
         self._problem = "not connected yet"
         self._in_time = self._late = 0
         self.pods: Mapping[str, RuntimePod] = {}
+        self._listed = b""
         self._thread = threading.Thread(target=self._run, name="nri", daemon=True)
         self._thread.start()
 
@@ -158,6 +159,7 @@ class Doorbell:
             if self._closing.is_set():
                 return
             connection.connect(self._path)
+            self._listed = b""
             connection.sendall(encode(Message(RUNTIME, 1, REQUEST, register(_NAME, _INDEX))))
             trunk = Trunk()
             while data := connection.recv(_RECEIVE_BYTES):
@@ -184,8 +186,11 @@ class Doorbell:
         if request.method == "Configure":
             payload = configured()
         elif request.method == "Synchronize":
-            self._keep(pods_that_run(request.payload))
             payload = synchronized(request.payload)
+            self._listed += request.payload
+            if not payload:  # the last message of the list
+                self._keep(pods_that_run(self._listed))
+                self._listed = b""
         elif is_arrival(request):
             self._keep(filter(None, [pod_that_came(request)]))
             self._ring()

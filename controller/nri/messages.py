@@ -101,7 +101,10 @@ def pod_that_went(request: Request) -> str | None:
 
 
 def pods_that_run(payload: bytes) -> list[RuntimePod]:
-    """Return the pods with containers that a part of ``Synchronize`` lists.
+    """Return the pods with containers that ``Synchronize`` lists.
+
+    Of several messages the payloads are joined, which protobuf reads as one: a pod and its
+    container may come in different ones.
 
     :raises MessageError: if it is broken
     """

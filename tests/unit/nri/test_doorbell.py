@@ -70,11 +70,14 @@ def test_a_container_starts_after_the_tick(
 @pytest.mark.parametrize("doorbell", [0.01], indirect=True)
 def test_it_knows_the_pods_that_run(listener: socket.socket, doorbell: Doorbell) -> None:
     one, two = (RuntimePod(f"u-{each}", "shop", f"p-{each}", {}, {}, 1000) for each in (1, 2))
-    there = PROTO["Synchronize"](pods=[sandbox(one)], containers=[container(one)])
+    first = PROTO["Synchronize"](pods=[sandbox(one)], more=True)
+    last = PROTO["Synchronize"](containers=[container(one)], more=False)
     came = PROTO["Told"](pod=sandbox(two), container=container(two)).SerializeToString()
     with Runtime(listener) as runtime:
         runtime.accept()
-        runtime.ask(1, "Synchronize", there.SerializeToString())
+        runtime.ask(1, "Synchronize", first.SerializeToString())
+        assert PROTO["Synchronized"].FromString(runtime.answer()[1]).more
+        runtime.ask(1, "Synchronize", last.SerializeToString())
         assert runtime.answer() == (1, b"")
         assert doorbell.pods == {"u-1": one}
         runtime.ask(3, "StartContainer", came)
