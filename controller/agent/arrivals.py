@@ -16,7 +16,6 @@ __all__ = ("ARRIVAL", "Arrivals")
 
 # The signal to the control thread, which blocks it and waits for it between two ticks.
 ARRIVAL = signal.SIGRTMIN
-_NO_PODS: Mapping[str, RuntimePod] = {}
 
 
 class Arrivals:
@@ -55,7 +54,7 @@ class Arrivals:
     @property
     def pods(self) -> Mapping[str, RuntimePod]:
         """The pods that the runtime reported, by UID; another object after each change."""
-        return _NO_PODS if self._doorbell is None else self._doorbell.pods
+        return {} if self._doorbell is None else self._doorbell.pods
 
     @property
     def waits(self) -> bool:

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from controller.core.model import QosClass
 from controller.workloads.pods.cgroups import PodCgroup
-from controller.workloads.pods.pod import Pod, is_uuid
+from controller.workloads.pods.pod import SYSTEM_PRIORITY, Pod, is_uuid
 
 __all__ = (
     "QOS_LABEL",
@@ -45,9 +45,6 @@ __all__ = (
 QOS_LABEL = "sweetpoint.dev/qos"
 _KOORDINATOR = "koordinator.sh/qosClass"
 _KATALYST = "katalyst.kubewharf.io/qos_level"
-# Priorities from this one on are reserved for system-critical pods
-# (pkg/apis/scheduling.SystemCriticalPriority).
-_SYSTEM_PRIORITY = 2_000_000_000
 
 _OWN_VALUES: Mapping[str, QosClass] = {qos.value: qos for qos in QosClass}
 _KOORDINATOR_VALUES: Mapping[str, QosClass] = {
@@ -108,7 +105,7 @@ def classify(pod: Pod, rules: ClassRules) -> Classified:
 def _system_rule(pod: Pod, rules: ClassRules) -> str | None:
     if pod.mirror:
         return "static pod"
-    if pod.priority >= _SYSTEM_PRIORITY:
+    if pod.priority >= SYSTEM_PRIORITY:
         return f"priority {pod.priority}"
     if rules.own_uid is not None and pod.uid == rules.own_uid:
         return "the agent itself"

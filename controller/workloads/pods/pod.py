@@ -16,6 +16,7 @@ from controller.workloads.pods.requests import extended_requests
 from controller.workloads.pods.untrusted_json import items, mapping, shown
 
 __all__ = (
+    "SYSTEM_PRIORITY",
     "Owner",
     "Pod",
     "PodError",
@@ -68,7 +69,9 @@ _SOURCE, _FROM_API = "kubernetes.io/config.source", "api"
 # Of the containers of pods that are critical to the node, and of all Guaranteed pods
 # (pkg/kubelet/qos/policy.go).
 _CRITICAL_SCORE = -997
-_CRITICAL_PRIORITY = 2_000_000_000
+# Priorities from this one on are reserved for system-critical pods
+# (pkg/apis/scheduling.SystemCriticalPriority).
+SYSTEM_PRIORITY = 2_000_000_000
 
 
 class PodError(Exception):
@@ -219,7 +222,7 @@ def parse_runtime_pod(
                 "labels": given.labels,
                 "annotations": annotations,
             },
-            "spec": {"priority": _CRITICAL_PRIORITY if critical else 0},
+            "spec": {"priority": SYSTEM_PRIORITY if critical else 0},
             "status": {"qosClass": qos_class},
         },
         label_keys,
