@@ -6,6 +6,7 @@ A compilation takes a second of CPU time, and each agent of a test has a new, em
 A program's name is the hash of all that it depends on, so a changed source is compiled.
 """
 
+from contextlib import suppress
 import os
 from pathlib import Path
 import shutil
@@ -14,6 +15,8 @@ import yaml
 
 __all__ = ("collect", "keep_in", "lend", "shared")
 
+# As many as an agent keeps (controller/probes/bpf/program_cache.py).
+_MOST = 32
 _cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sweetpoint/programs"
 
 
@@ -39,8 +42,13 @@ def lend(config: Path) -> None:
 
 
 def collect(config: Path) -> None:
-    """Keep what the agent with *config* compiled."""
-    _copy(_state_dir(config) / "programs", shared("agents"))
+    """Keep what the agent with *config* compiled, and drop the oldest programs beyond a limit."""
+    kept = shared("agents")
+    _copy(_state_dir(config) / "programs", kept)
+    with suppress(FileNotFoundError):  # another process of the tests does the same
+        files = sorted(kept.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        for file in files[:-_MOST]:
+            file.unlink()
 
 
 def _state_dir(config: Path) -> Path:
@@ -52,8 +60,9 @@ def _copy(source: Path, target: Path) -> None:
     for file in source.glob("*"):
         # Not what a killed agent was writing.
         if ".new-" not in file.name and not (target / file.name).exists():
-            # Another process of the tests may do the same.
+            # Another process of the tests may do the same, or drop it.
             part = target / f"{file.name}.new-{os.getpid()}"
-            shutil.copyfile(file, part)
-            part.chmod(0o600)
-            part.replace(target / file.name)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(file, part)
+                part.chmod(0o600)
+                part.replace(target / file.name)
