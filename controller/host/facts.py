@@ -115,6 +115,21 @@ def find_cgroup_layout(mountinfo: str | None = None) -> CgroupLayout:
     return CgroupLayout(hierarchy="v2", mount=unified.point, version="v2", unified=unified.point)
 
 
+def find_controller(
+    name: str, unified: Path | None, mountinfo: str | None = None
+) -> tuple[Literal["v1", "v2"], Path | None]:
+    """Return the version and the mount of the hierarchy with the controller of the v1 *name*.
+
+    *unified* is the mount of cgroup2. If a v1 mount has the controller, that is the one: the kernel
+    gives a controller to one hierarchy only. A mount of the whole tree is preferred to one of a
+    part of it, as a container has.
+    """
+    found = [each for each in mounts(mountinfo, {"cgroup"}) if name in each.options]
+    if found:
+        return "v1", min(found, key=lambda each: each.root != "/").point
+    return "v2", unified
+
+
 def mounts(mountinfo: str | None, fs_types: Container[str]) -> list[Mount]:
     """Return the visible mounts of *fs_types* in *mountinfo* (default: /proc/self/mountinfo)."""
     if mountinfo is None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from controller.host.facts import mounts
+from controller.host.facts import find_controller
 
 __all__ = (
     "NO_LIMIT_V1_BYTES",
@@ -36,15 +36,8 @@ class MemoryHierarchy(NamedTuple):
 
 
 def find_memory(unified: Path | None, mountinfo: str | None = None) -> MemoryHierarchy:
-    """Return the hierarchy that has the memory controller; *unified* is the mount of cgroup2.
-
-    If a v1 mount has it, that is the one: the kernel gives a controller to one hierarchy only. A
-    mount of the whole tree is preferred to one of a part of it, as a container has.
-    """
-    found = [each for each in mounts(mountinfo, {"cgroup"}) if "memory" in each.options]
-    if found:
-        return MemoryHierarchy("v1", min(found, key=lambda each: each.root != "/").point)
-    return MemoryHierarchy("v2", unified)
+    """Return the hierarchy that has the memory controller; arguments as of ``find_controller``."""
+    return MemoryHierarchy(*find_controller("memory", unified, mountinfo))
 
 
 def high_watermark_bytes(zoneinfo: Path = _ZONEINFO, page_bytes: int = _PAGE) -> int:
