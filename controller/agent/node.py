@@ -45,7 +45,7 @@ from controller.core.model import (
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import diff_workloads, unpaused
-from controller.host.disks import find_disks
+from controller.host.disks import find_disks, weighted_disks
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.memory import find_memory, high_watermark_bytes
 from controller.host.state_dir import JOURNAL
@@ -183,7 +183,8 @@ class Node:
         host = replace(
             host,
             memory_bytes=memory_bytes(),
-            disks=find_disks(config.disks),
+            disks=find_disks(config.io),
+            io_weight=bool(weighted_disks(self._layout.unified)),
             cpu_model=cpu_model(),
             high_watermark_bytes=high_watermark_bytes(),
         )

@@ -40,7 +40,7 @@ from controller.config.state_dir import parse_directory
 from controller.config.workload_rules import WorkloadRule, build_rules
 from controller.config.yaml_document import ConfigError, Document, parse_document, read_text
 from controller.core.model import Mode
-from controller.core.settings import DiskSpec, HostFacts, Profile, Settings
+from controller.core.settings import HostFacts, IoSettings, Profile, Settings
 from controller.host.facts import online_cpus, present_cpus
 
 __all__ = (
@@ -79,7 +79,7 @@ class Config:
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
     resctrl: ResctrlConfig
-    disks: tuple[DiskSpec, ...]
+    io: IoSettings
     kubernetes: KubernetesConfig | None = None
     eviction: EvictionConfig
     warnings: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ def load(
         service_level=service_level,
         network=network,
         resctrl=build_resctrl(model.resctrl),
-        disks=build_io(model.io),
+        io=build_io(model.io),
         kubernetes=kubernetes,
         eviction=build_eviction(model.eviction),
         warnings=find_removed(document),

@@ -19,6 +19,7 @@ __all__ = (
     "Gains",
     "HostFacts",
     "IndicatorSpec",
+    "IoSettings",
     "KnobLimits",
     "LawSettings",
     "LinkFacts",
@@ -199,20 +200,30 @@ class DiskSpec(NamedTuple):
     write_bytes_per_s: int
 
 
+class IoSettings(NamedTuple):
+    """Disks of known capacity, and whether all others of the host are limited as well."""
+
+    disks: tuple[DiskSpec, ...] = ()
+    find: bool = True
+
+
 class DiskFacts(NamedTuple):
-    """A disk that io.max may limit (``MAJOR:MINOR``), and its capacity in bytes per second."""
+    """A disk that io.max may limit (``MAJOR:MINOR``), and its capacity in bytes per second.
+
+    ``None``: the capacity is not known.
+    """
 
     device: str
-    read_bytes_per_s: float
-    write_bytes_per_s: float
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """Facts of the machine that the core needs; ``None``: the resource cannot be controlled.
 
-    ``cpu_model`` is the name of the CPU; empty: not known. ``high_watermark_bytes`` is what the
-    kernel keeps free when it reclaims; 0: not known.
+    ``io_weight``: some disk follows io.weight. ``cpu_model`` is the name of the CPU; empty: not
+    known. ``high_watermark_bytes`` is what the kernel keeps free when it reclaims; 0: not known.
     """
 
     cpus: int
@@ -220,6 +231,7 @@ class HostFacts:
     links: tuple[LinkFacts, ...] = ()
     memory_bytes: int | None = None
     disks: tuple[DiskFacts, ...] = ()
+    io_weight: bool = True
     cpu_model: str = ""
     high_watermark_bytes: int = 0
 

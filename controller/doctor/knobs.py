@@ -8,6 +8,7 @@ import re
 from controller.core.names import Knob
 from controller.core.settings import MbaUnit
 from controller.doctor.fact import Fact, purpose, read_text
+from controller.host.disks import weighted_disks
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
 from controller.host.memory import find_memory
 from controller.host.resctrl import ResctrlInfo, find_mount, read_info
@@ -108,11 +109,7 @@ def _memory_limit(layout: CgroupLayout) -> Fact:
 
 def _io(layout: CgroupLayout) -> Fact:
     names = [name for name in ("io.max", "io.weight") if _v2_has(layout, "io", name) is not False]
-    costed = [
-        line.split()[0]
-        for line in read_text(layout.mount / "io.cost.qos").splitlines()
-        if "enable=1" in line
-    ]
+    costed = weighted_disks(layout.mount)
     detail = " and ".join(names) or _why_not(layout, "io")
     if "io.weight" in names:
         detail += f"; weights count on {', '.join(costed) or 'no disk (io.cost.qos enables none)'}"

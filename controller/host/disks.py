@@ -1,38 +1,71 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The disks of this host whose bandwidth is controlled."""
+"""The disks of this host on which best-effort work can be limited."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 import logging
 import os
 from pathlib import Path
 import stat
 
-from controller.core.settings import DiskFacts, DiskSpec
+from controller.core.settings import DiskFacts, DiskSpec, IoSettings
 
-__all__ = ("find_disks",)
+__all__ = ("find_disks", "weighted_disks")
 
 _log = logging.getLogger(__name__)
 
+_BLOCK = Path("/sys/block")
 
-def find_disks(disks: Iterable[DiskSpec]) -> tuple[DiskFacts, ...]:
-    """Return the device numbers of those *disks* that exist; problems of the others are logged.
 
-    io.max accepts whole disks only, no partitions (blkg_conf_open_bdev in block/blk-cgroup.c).
+def find_disks(settings: IoSettings, block: Path = _BLOCK) -> tuple[DiskFacts, ...]:
+    """Return the configured disks that exist, and the others of the host where that is wanted.
+
+    Problems of configured ones are logged. io.max accepts whole disks only, no partitions
+    (blkg_conf_open_bdev in block/blk-cgroup.c). The others are those with a device behind them: a
+    loop, a mapping or a RAM disk passes its requests on to one, or needs none.
     """
-    found = []
-    for disk in disks:
-        number, problem = _number(disk.device)
-        directory = Path("/sys/dev/block") / number
-        if not problem and not directory.exists():
-            problem = "no such disk"
-        if not problem and (directory / "partition").exists():
-            problem = "it is a partition: use the whole disk"
-        if problem:
-            _log.warning("io.disks: %s is ignored: %s", disk.device, problem)
-        else:
-            found.append(DiskFacts(number, disk.read_bytes_per_s, disk.write_bytes_per_s))
-    return tuple(found)
+    known = {each.device: each for each in map(_configured, settings.disks) if each is not None}
+    if settings.find:
+        known = {number: DiskFacts(number) for number in _numbers(block)} | known
+    return tuple(known.values())
+
+
+def weighted_disks(unified: Path | None) -> tuple[str, ...]:
+    """Return the disks (``MAJOR:MINOR``) that follow io.weight: those with iocost enabled."""
+    if unified is None:
+        return ()
+    try:
+        lines = (unified / "io.cost.qos").read_text(encoding="ascii").splitlines()
+    except OSError:  # the kernel has no iocost, or the tree no io controller
+        return ()
+    return tuple(line.split()[0] for line in lines if "enable=1" in line.split())
+
+
+def _configured(disk: DiskSpec) -> DiskFacts | None:
+    number, problem = _number(disk.device)
+    directory = Path("/sys/dev/block") / number
+    if not problem and not directory.exists():
+        problem = "no such disk"
+    if not problem and (directory / "partition").exists():
+        problem = "it is a partition: use the whole disk"
+    if problem:
+        _log.warning("io.disks: %s is ignored: %s", disk.device, problem)
+        return None
+    return DiskFacts(number, disk.read_bytes_per_s, disk.write_bytes_per_s)
+
+
+def _numbers(block: Path) -> Iterator[str]:
+    """Return MAJOR:MINOR of each disk with a device behind it."""
+    try:
+        names = sorted(os.listdir(block))  # noqa: PTH208 - names are enough
+    except OSError:
+        return
+    for name in names:
+        try:
+            if (block / name / "device").exists():
+                yield (block / name / "dev").read_text(encoding="ascii").strip()
+        except OSError:
+            continue  # the disk was just removed
 
 
 def _number(device: str) -> tuple[str, str]:

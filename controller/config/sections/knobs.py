@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from controller.config.fields import RATIO, Quantity, Strict, Text, duration, raw_default
-from controller.core.settings import CoreMode, CoreSettings, DiskSpec, MemoryGuard
+from controller.core.settings import CoreMode, CoreSettings, DiskSpec, IoSettings, MemoryGuard
 from controller.core.units import UnitError, parse_bytes
 
 __all__ = (
@@ -152,14 +152,17 @@ class DiskModel(Strict):
 class IoModel(Strict):
     """The disks on which best-effort work may be limited."""
 
+    find: bool = raw_default(default=True)
+    """Limit best-effort work on all disks of the host; false: on those of disks only."""
     disks: dict[Annotated[str, Field(pattern=_DEVICE)], DiskModel] = raw_default({})
-    """Disks by path such as /dev/nvme0n1, or by number such as 259:0."""
+    """Disks with a known bandwidth, by path such as /dev/nvme0n1 or by number such as 259:0."""
 
 
-def build_io(model: IoModel) -> tuple[DiskSpec, ...]:
+def build_io(model: IoModel) -> IoSettings:
     """Return the checked section ``io``, bandwidths in bytes per second."""
     disks: Mapping[str, DiskModel] = model.disks
-    return tuple(DiskSpec(name, disk.read, disk.write) for name, disk in disks.items())
+    known = (DiskSpec(name, disk.read, disk.write) for name, disk in disks.items())
+    return IoSettings(tuple(known), model.find)
 
 
 class CoreSchedulingModel(Strict):

@@ -79,7 +79,11 @@ class MemoryLimitRung(Rung):
 
 # The facts of the host that the rungs of a channel are made from.
 Facts = (
-    ResctrlFacts | tuple[LinkFacts, ...] | tuple[DiskFacts, ...] | tuple[int | None, bool] | None
+    ResctrlFacts
+    | tuple[LinkFacts, ...]
+    | tuple[tuple[DiskFacts, ...], bool]
+    | tuple[int | None, bool]
+    | None
 )
 
 
@@ -275,7 +279,7 @@ def facts_for(channel: Channel, settings: Settings) -> Facts:
         return host.links
     if channel is Channel.MEMORY:
         return host.memory_bytes, settings.memory is not None
-    return host.disks
+    return host.disks, host.io_weight
 
 
 def rungs_of(channel: Channel, settings: Settings, quota: SharedQuotaRung) -> list[Rung]:
@@ -290,4 +294,5 @@ def rungs_of(channel: Channel, settings: Settings, quota: SharedQuotaRung) -> li
             return []
         guarded = [MemoryLimitRung()] if settings.memory is not None else []
         return [MemoryHighRung(host.memory_bytes), *guarded]
-    return [IoWeightRung(), *([IoMaxRung(host.disks)] if host.disks else [])]
+    weights = [IoWeightRung()] if host.io_weight else []
+    return [*weights, *([IoMaxRung(host.disks)] if host.disks else [])]

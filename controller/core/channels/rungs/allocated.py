@@ -12,7 +12,7 @@ from controller.core.decision import Action
 from controller.core.knob_values import format_amount, format_disks, parse_amount, parse_disks
 from controller.core.knobs.grants import GrantActions, RequestedLimits
 from controller.core.model import CgroupId, Channel, Knob, KnobValue
-from controller.core.settings import KnobLimits
+from controller.core.settings import DiskFacts, KnobLimits
 from controller.core.units import MIB, format_bytes
 
 __all__ = ("AllocatedRung", "IoMaxRung", "MemoryHighRung")
@@ -20,6 +20,9 @@ __all__ = ("AllocatedRung", "IoMaxRung", "MemoryHighRung")
 # Lowering memory.high below the use reclaims in the writer's own time (mm/memcontrol.c,
 # memory_high_write), and the writer is the control thread.
 _MEMORY_STEP = 64 * MIB
+# Bytes per second that every disk can do: a single slow spindle with random requests does less, and
+# is then limited by a larger part of what it can do.
+_LEAST_DISK = 16 * MIB
 
 
 class AllocatedRung(Rung):
@@ -171,10 +174,10 @@ class IoMaxRung(AllocatedRung):
 
     _channel = Channel.IO
 
-    def __init__(self, disks: tuple[tuple[str, float, float], ...]) -> None:
-        """*disks* are (MAJOR:MINOR, bytes per second read, written)."""
+    def __init__(self, disks: tuple[DiskFacts, ...]) -> None:
+        """The most traffic that was seen stands for the capacity of disks that is not known."""
         carried = {
-            (disk, kind): rate
+            (disk, kind): math.inf if rate is None else rate
             for disk, read, write in disks
             for kind, rate in (("rbps", read), ("wbps", write))
         }
@@ -189,9 +192,12 @@ class IoMaxRung(AllocatedRung):
             ours = [limit for key, limit in parse_disks(value).items() if key in carried]
             return max(ours, default=None)
 
-        self._capacity = sum(max(read, write) for _, read, write in disks)
+        known = sum(max(each.read_bytes_per_s or 0, each.write_bytes_per_s or 0) for each in disks)
+        self._is_known = math.inf not in carried.values()
+        self._capacity = max(known, 0.0 if self._is_known else _LEAST_DISK)
         writer = GrantActions(Knob.IO_MAX, amount_of, value_for)
-        super().__init__(Knob.IO_MAX, self._capacity, self._capacity / 1000, writer)
+        first = self._capacity if self._is_known else math.inf
+        super().__init__(Knob.IO_MAX, first, self._capacity / 1000, writer)
 
     def describe(self) -> str:
         """Return how much best-effort may read and write."""
@@ -207,7 +213,11 @@ class IoMaxRung(AllocatedRung):
         return {cgroup: rates[cgroup] for cgroup in present if cgroup in rates}
 
     def _feed_forward(self, context: TickContext) -> tuple[float, float]:
-        return self._capacity, context.usage.of(Channel.IO).others
+        usage = context.usage.of(Channel.IO)
+        if not self._is_known:
+            self._capacity = max(self._capacity, usage.others + sum(usage.rates.values()))
+            self._allocator.resize(self._capacity)
+        return self._capacity, usage.others
 
     def _floor(self, limits: KnobLimits) -> float:
         return limits.floor * self._capacity

@@ -201,6 +201,10 @@ class ProportionalAllocator:
             self._allocated_ns = now_ns
         return self.amounts
 
+    def resize(self, capacity: float) -> None:
+        """Take another *capacity*; the ceiling follows what ``ceiling.update`` is given."""
+        self._capacity = capacity
+
     def set_floor(self, floor_each: float, number: int) -> None:
         """Set ``floor_each`` to the limit of the configuration, less where there are many users.
 

@@ -9,7 +9,7 @@ import pytest
 
 from controller.config.load import Config, ConfigError, load
 from controller.config.sections.knobs import ResctrlConfig
-from controller.core.settings import CoreMode, CoreSettings, DiskSpec
+from controller.core.settings import CoreMode, CoreSettings, DiskSpec, IoSettings
 from controller.core.units import NS_PER_SEC
 from controller.host.disks import find_disks
 
@@ -39,21 +39,19 @@ def config(folder: Path, text: str = "") -> Config:
 def test_defaults(tmp_path: Path) -> None:
     found = config(tmp_path)
     assert found.resctrl == DEFAULT
-    assert found.disks == ()
+    assert found.io == IoSettings((), find=True)
 
 
 def test_every_field_of_resctrl_and_io(tmp_path: Path) -> None:
     text = "resctrl: {manage: false, mount: true, group: sweetpoint-x, monitor: false}\n"
-    text += 'io: {disks: {/dev/nvme0n1: {read: 2GB/s, write: 500 MiB/s}, "8:0": '
+    text += 'io: {find: false, disks: {/dev/nvme0n1: {read: 2GB/s, write: 500 MiB/s}, "8:0": '
     text += "{read: 100MB/s, write: 90MB/s}}}\n"
     found = config(tmp_path, text)
     assert found.resctrl == DEFAULT._replace(
         manage=False, mount=True, group="sweetpoint-x", monitor=False
     )
-    assert found.disks == (
-        DiskSpec("/dev/nvme0n1", 2 * 10**9, 500 * 2**20),
-        DiskSpec("8:0", 10**8, 9 * 10**7),
-    )
+    disks = DiskSpec("/dev/nvme0n1", 2 * 10**9, 500 * 2**20), DiskSpec("8:0", 10**8, 9 * 10**7)
+    assert found.io == IoSettings(disks, find=False)
 
 
 def test_an_adopted_group_replaces_the_default_group(tmp_path: Path) -> None:
@@ -88,7 +86,8 @@ def test_messages_name_the_line(tmp_path: Path, text: str, line: int) -> None:
 def test_missing_disks_are_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     wanted = ("/dev/null", "/dev/sweetpoint-no-such", "999:999")
     caplog.set_level(logging.WARNING)
-    assert find_disks(DiskSpec(device, 1, 1) for device in wanted) == ()
+    specs = tuple(DiskSpec(device, 1, 1) for device in wanted)
+    assert find_disks(IoSettings(specs, find=False)) == ()
     messages = [record.getMessage() for record in caplog.records]
     assert [device in message for device, message in zip(wanted, messages, strict=True)] == [
         True,
