@@ -32,3 +32,12 @@ static __always_inline u64 member_u64(u64 base, u32 offset)
 	return read_u64(base + offset);
 #endif
 }
+
+static __always_inline u32 member_u32(u64 base, u32 offset)
+{
+#if TYPED
+	return *(volatile u32 *)(base + offset);
+#else
+	return read_u32(base + offset);
+#endif
+}

@@ -3,7 +3,8 @@
 """All probes of this host, combined into one ``Snapshot`` per tick."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 import logging
 import time
 from typing import TypeVar
@@ -11,6 +12,7 @@ from typing import TypeVar
 from controller.core.looks import Quiet
 from controller.core.model import (
     CgroupId,
+    Channel,
     Outside,
     QosClass,
     Snapshot,
@@ -29,6 +31,7 @@ from controller.probes.bpf.loader import LoadError, prepare
 from controller.probes.cgroup_moves import MoveProbe, Moves, moves_spec
 from controller.probes.cgroup_usage import UsageMeter
 from controller.probes.counters import choose_sources
+from controller.probes.disk import DiskProbe
 from controller.probes.memory_strain import StrainMeter
 from controller.probes.net import NetProbe, Traffic
 from controller.probes.netns import NetnsMeter
@@ -85,6 +88,7 @@ class Sampler:
             self.fallbacks["alarm"] = self.sched.no_alarm
             _log.warning("probe sched: no tick before it is due, %s", self.sched.no_alarm)
         self._net = self._load("net", lambda: NetProbe(layout, cpus=cpus))
+        self._disk: DiskProbe | None = None
         self._moves: MoveProbe | None = None
         self._netns = NetnsMeter(layout)
         self._pressure = PressureMeter(layout.unified)
@@ -123,6 +127,14 @@ class Sampler:
     def reconfigure(self, settings: Settings) -> None:
         """Measure what only the profiles of *settings* ask for."""
         self._strain.reconfigure(settings)
+        specs = chain.from_iterable(each.indicators for each in settings.profiles.values())
+        asked = any(spec.channel is Channel.IO for spec in specs)
+        if asked and self._disk is None and "disk" not in self.problems:
+            self._disk = self._load("disk", lambda: DiskProbe(self._layout))
+            self._set_disk_workloads()
+        elif not asked and self._disk is not None:
+            self._disk.close()
+            self._disk = None
 
     def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
         """Measure exactly *workloads* from now on."""
@@ -135,6 +147,7 @@ class Sampler:
         self.monitor.set_workloads(workloads)
         self._netns.set_workloads(workloads)
         self._set_moves_workloads()
+        self._set_disk_workloads()
         if self.sched is not None:
             # Before a workload in them; how many get a slot depends on the workloads.
             self._find_outside(self.sched, time.monotonic_ns(), anew=True)
@@ -187,6 +200,7 @@ class Sampler:
                 join.pressure(self._pressure.workloads, self._pressure.changed),
                 join.strain(self._strain.workloads, self._strain.changed),
                 join.usage(self._usage.workloads, self._usage.changed),
+                *self._disk_tables(now_ns),
                 join.cache(self.monitor.poll(now_ns)),
             ),
             blame=() if reading is None else reading.blame,
@@ -197,6 +211,11 @@ class Sampler:
             pressure_ns=self._pressure.read_ns,
             outside=self._outside,
         )
+
+    def _disk_tables(self, now_ns: int) -> Iterator[join.Table]:
+        if self._disk is not None:
+            rows = self._disk.poll(now_ns)
+            yield join.disks(rows, self._disk.changed)
 
     def _find_outside(self, probe: SchedProbe, now_ns: int, *, anew: bool = False) -> None:
         """Measure the cgroups outside all workloads, as culprits; *anew*: also if all are known."""
@@ -246,7 +265,7 @@ class Sampler:
 
     def costs(self) -> dict[str, RunTime]:
         """Return the run time of each probe's BPF programs, as far as the kernel counts it."""
-        probes = {"sched": self.sched, "net": self._net}
+        probes = {"sched": self.sched, "net": self._net, "disk": self._disk}
         costs = {name: probe.cost for name, probe in probes.items() if probe is not None}
         return {name: cost for name, cost in costs.items() if cost is not None}
 
@@ -257,7 +276,9 @@ class Sampler:
 
     def close(self) -> None:
         """Detach the probes."""
-        for probe in (self._net, self._netns, self._pressure, self.sched, self._moves):
+        for probe in (
+            self._net, self._netns, self._disk, self._pressure, self.sched, self._moves
+        ):  # fmt: skip
             if probe is not None:
                 probe.close()
 
@@ -339,6 +360,10 @@ class Sampler:
             if probe is not None and self._waiting:
                 workloads = tuple(w for w in workloads if probe.has_slot(w.cgroup))
             self._net.set_workloads(workloads)
+
+    def _set_disk_workloads(self) -> None:
+        if self._disk is not None:
+            self._disk.set_workloads(self._workloads)
 
     def _set_moves_workloads(self) -> None:
         if self._moves is not None:

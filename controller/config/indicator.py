@@ -130,6 +130,7 @@ _KINDS = {
     IndicatorName.PSI_MEMORY: _pressure(Channel.MEMORY),
     IndicatorName.REFAULTS: _pressure(Channel.MEMORY)._replace(parse=parse_rate, resolution="20/s"),
     IndicatorName.PSI_IO: _pressure(Channel.IO),
+    IndicatorName.DISK_WAIT: _Kind(parse_duration, "20us", Channel.IO, 10, allow=1.0),
     IndicatorName.SERVICE: _Kind(_figure, "", window_ns=5 * NS_PER_SEC),
 }
 _BY_LOAD = [name for name, kind in _KINDS.items() if kind.load is not None]

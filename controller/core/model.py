@@ -197,7 +197,10 @@ class WorkloadSample(NamedTuple):
     memory charged to the cgroup now (memory.current), ``io_bytes`` counts reads from and writes to
     disks. ``refaults`` counts pages that were read again after the kernel had dropped them, and
     ``memory_limit_hits`` how often limits of the workload itself were reached; both only for
-    services whose profile has an indicator of memory.
+    services whose profile has an indicator of memory. ``disk_requests`` counts reads from disks and
+    those writes for which a task waits, ``disk_wait_ns`` is their time, ``disk_inflicted_ns`` the
+    part of it in which the disk worked for best-effort, and ``disk_busy_ns`` the time that disks
+    needed for all requests of the workload; only where a profile has an indicator of disks.
     """
 
     cgroup: CgroupId
@@ -226,6 +229,10 @@ class WorkloadSample(NamedTuple):
     wait_host_ns: int | None = None
     refaults: int | None = None
     memory_limit_hits: int | None = None
+    disk_requests: int | None = None
+    disk_wait_ns: int | None = None
+    disk_inflicted_ns: int | None = None
+    disk_busy_ns: int | None = None
 
 
 class Blame(NamedTuple):

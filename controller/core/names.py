@@ -108,4 +108,8 @@ class IndicatorName(Explained):
         "room.",
     )
     PSI_IO = "psi_io", "Share of the time in which a task of the service waits for a disk (PSI)."
+    DISK_WAIT = (
+        "disk_wait",
+        "Mean time of the service's requests to disks: reads, and writes that a task waits for.",
+    )
     SERVICE = "service", "A figure that the service reports itself, such as a request latency."

@@ -23,6 +23,7 @@ __all__ = ("Fact", "Report", "examine", "main", "render_json", "render_text")
 PROBES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "sched": ("run-queue latency, on-CPU time and blame", ("enforce",)),
     "net": ("network bytes and packets per workload", ()),
+    "disk": ("time of requests to disks, and what best-effort inflicts of it", ()),
     "shaping": ("shaping links: bandwidth by tier, and a ceiling for best-effort work", ()),
 }
 # Modules of the trials that are not in controller.probes.

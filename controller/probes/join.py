@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from controller.core.model import CgroupId, WorkloadSample
 from controller.probes.cgroup_usage import Usage
+from controller.probes.disk import DiskUse
 from controller.probes.memory_strain import Strain
 from controller.probes.net import Traffic
 from controller.probes.psi import Pressure
 from controller.probes.resctrl import CacheUse
 from controller.probes.slots import make_samples
 
-__all__ = ("Join", "Table", "cache", "pressure", "strain", "traffic", "usage")
+__all__ = ("Join", "Table", "cache", "disks", "pressure", "strain", "traffic", "usage")
 
 # A sample, and one row or None from each table.
 _Parts = tuple[Any, ...]
@@ -49,6 +50,11 @@ def strain(rows: Mapping[CgroupId, Strain], changed: Changed = None) -> Table:
 def usage(rows: Mapping[CgroupId, Usage], changed: Changed = None) -> Table:
     """Return the table of memory and disk usage."""
     return Table(Usage._fields, rows, changed)
+
+
+def disks(rows: Mapping[CgroupId, DiskUse], changed: Changed = None) -> Table:
+    """Return the table of the requests to disks."""
+    return Table(DiskUse._fields, rows, changed)
 
 
 def cache(rows: Mapping[CgroupId, CacheUse], changed: Changed = None) -> Table:

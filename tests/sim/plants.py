@@ -46,6 +46,7 @@ from controller.demo.simulated_knobs import KnobTable, make_workload, target_of
 __all__ = (
     "CacheNode",
     "DiskNode",
+    "DiskWaitNode",
     "MemoryNode",
     "NetworkNode",
     "ResourceNode",
@@ -389,7 +390,8 @@ class MemoryNode(ResourceNode):
 class DiskNode(ResourceNode):
     """Batch work that fills the disk's queue; *wants* in bytes/s. ``value`` as for memory."""
 
-    disk = DiskFacts("8:0", 500e6, 500e6)
+    bandwidth = 500e6
+    disk = DiskFacts("8:0", bandwidth, bandwidth)
     service_rate = 50e6
 
     def __init__(
@@ -426,9 +428,39 @@ class DiskNode(ResourceNode):
             for workload in self.best_effort
         )
         softened = 1.0 - self.weights * (1.0 - weight / 100)
-        load = sum(used) / self.disk.write_bytes_per_s * softened
+        load = sum(used) / self.bandwidth * softened
         self.value = min(0.5, self.scale * 0.02 * math.exp(5.0 * self.slope * (load - 0.35)))
         self._count(self.service, "psi_io_some_ns", min(0.9, self._noisy(self.value)) * dt_ns)
+        self._count(self.service, "io_bytes", self.service_rate * dt_ns / 1e9)
+        for workload, use in zip(self.best_effort, used, strict=True):
+            self._count(workload, "io_bytes", use * dt_ns / 1e9)
+
+
+class DiskWaitNode(DiskNode):
+    """The same disk with requests counted, its capacity and io.weight unknown to the agent.
+
+    ``value`` is the mean time of a request of the service in ns, 1 ms at a load of 0.35.
+    """
+
+    requests_per_s = 500.0
+    inflicts = True  # whether the disk works for best-effort while the service waits
+
+    @property
+    def host(self) -> HostFacts:
+        """One disk; nobody said what it can do."""
+        return HostFacts(cpus=4, disks=(DiskFacts("8:0"),), io_weight=False)
+
+    def _run(self, used: list[float], dt_ns: int) -> None:
+        load = sum(used) / self.bandwidth
+        own = self.service_rate / self.bandwidth
+        part = load / (load + own) if self.inflicts else 0.0
+        self.value = self.scale * 1e6 * math.exp(5.0 * self.slope * (load - 0.35))
+        requests = self.requests_per_s * dt_ns / 1e9
+        wait_ns = self._noisy(self.value) * requests
+        self._count(self.service, "disk_requests", requests)
+        self._count(self.service, "disk_wait_ns", wait_ns)
+        self._count(self.service, "disk_inflicted_ns", wait_ns * part)
+        self._count(self.service, "disk_busy_ns", own * dt_ns)
         self._count(self.service, "io_bytes", self.service_rate * dt_ns / 1e9)
         for workload, use in zip(self.best_effort, used, strict=True):
             self._count(workload, "io_bytes", use * dt_ns / 1e9)

@@ -10,7 +10,14 @@ import statistics
 import pytest
 
 from controller.core.model import Knob, KnobValue
-from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.sim.plants import (
+    CacheNode,
+    DiskNode,
+    DiskWaitNode,
+    MemoryNode,
+    NetworkNode,
+    ResourceNode,
+)
 from tests.support.loops.closed_loop import LAW, TICKS_PER_S, ClosedLoop, filtered
 from tests.support.loops.resource_loop import (
     channel_of,
@@ -21,8 +28,8 @@ from tests.support.loops.resource_loop import (
     writes,
 )
 
-KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
-GRADED = (NetworkNode, MemoryNode, DiskNode)
+KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode, DiskWaitNode)
+GRADED = (NetworkNode, MemoryNode, DiskNode, DiskWaitNode)
 
 
 @pytest.mark.parametrize("seed", range(2))

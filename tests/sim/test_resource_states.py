@@ -23,7 +23,14 @@ from controller.core.model import (
 from controller.core.planner import Planner
 from controller.core.settings import CoreMode, CoreSettings, LawSettings, SafeState
 from controller.core.tuning import DEFAULT_LIMITS
-from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.sim.plants import (
+    CacheNode,
+    DiskNode,
+    DiskWaitNode,
+    MemoryNode,
+    NetworkNode,
+    ResourceNode,
+)
 from tests.support.loops.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
 from tests.support.loops.resource_loop import (
     IN_ORDER,
@@ -36,7 +43,7 @@ from tests.support.loops.resource_loop import (
     writes,
 )
 
-KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode)
+KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode, DiskWaitNode)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,6 +81,16 @@ def test_a_service_at_its_own_limit_of_memory_gets_no_squeeze(name: IndicatorNam
     plans = loop.run(30)
     assert plans[-1].demands[-1].state is ChannelState.SQUEEZE
     assert any(action.knob is Knob.MEMORY_HIGH for plan in plans for action in plan.actions)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_waits_for_disks_that_the_service_causes_itself_bring_no_squeeze(own: bool) -> None:
+    """Best-effort moves most of the bytes, and the waits of the service may be its own."""
+    node = DiskWaitNode(1)
+    node.inflicts = not own
+    plans = closed(node).run(30)
+    assert any(demand.applied for plan in plans for demand in plan.demands) is not own
+    assert (plans[-1].demands[-1].state is ChannelState.NOT_BE) is own
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -161,6 +161,9 @@ class LadderChannel:
             common = common_evidence()
             if self.channel is Channel.MEMORY and context.tracker.hits_own_limit(service, spec):
                 return replace(common, at_own_limit=True)
+            if self.channel is Channel.IO:
+                share = context.tracker.disk_share(service, spec)
+                return common if share is None else Evidence(be_share=share, is_wait=True)
             if self.channel is not Channel.CACHE:
                 return common
             excess = self.loops.of(service.name).log_excess() or 0.0

@@ -5,7 +5,7 @@
 No counter attributes an evicted cache line to its cause. What can be measured is the use of the
 resource, so best-effort's share of the use is taken as evidence against it: of the memory bandwidth
 (of the cache misses where that is not measured), of the bytes on the shaped links, of the memory,
-of the bytes read from and written to disks.
+of the bytes read from and written to disks where the waits for them are not measured.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Indicators from the increase of a few counters: CPI, LLC misses, pressure, refaults, network.
+"""Indicators from the increase of a few counters: CPI, pressure, refaults, disks, network and more.
 
 CPI, misses per instruction and CPU time per packet are defined only for a workload that uses at
 least 1 % of a CPU: below that they describe wake-ups and cold caches. Pressure, refaults and
@@ -27,7 +27,9 @@ __all__ = ("COUNTED", "CounterWindows")
 
 # What a service that has too little memory shows, also where its own limit is the cause.
 _OF_MEMORY = frozenset({IndicatorName.PSI_MEMORY, IndicatorName.REFAULTS})
+_OF_DISKS = frozenset({IndicatorName.PSI_IO, IndicatorName.DISK_WAIT})
 
+_NO_SAMPLE = WorkloadSample(CgroupId("", 0))
 _LEAST_CPUS = 0.01
 # Perf counters are read once a second. A workload that ran for this long while its counter did not
 # change has a dead counter.
@@ -113,6 +115,14 @@ def _rate(delta: Delta, idle_cpus: float) -> Measured:
     return Measured(IndicatorStatus.FRESH, delta.counts[0] * 1e9 / delta.span_ns)
 
 
+def _per_request(delta: Delta, idle_cpus: float) -> Measured:
+    requests, wait_ns = delta.counts
+    rate = requests * 1e9 / delta.span_ns
+    if not requests:
+        return Measured(IndicatorStatus.IDLE, None, 0, rate)
+    return Measured(IndicatorStatus.FRESH, wait_ns / requests, requests, rate)
+
+
 def _total(field: str) -> Callable[[WorkloadSample], tuple[int | None, ...]]:
     get = attrgetter(field)
     return lambda sample: (get(sample),)
@@ -148,6 +158,9 @@ COUNTED: Mapping[IndicatorName, _Source] = {
     IndicatorName.PSI_MEMORY: _Source(_total("psi_memory_some_ns"), _pressure, is_pressure=True),
     IndicatorName.REFAULTS: _Source(_total("refaults"), _rate, is_pressure=True),
     IndicatorName.PSI_IO: _Source(_total("psi_io_some_ns"), _pressure, is_pressure=True),
+    IndicatorName.DISK_WAIT: _Source(
+        attrgetter("disk_requests", "disk_wait_ns"), _per_request, proof=1, events=1
+    ),
     # Some traffic counters are read only once a second, so a window without a reading is stretched.
     IndicatorName.NET_RATE: _Source(lambda sample: (traffic_bytes(sample),), _rate, least=1),
 }
@@ -165,12 +178,14 @@ class _Watch(NamedTuple):
 class CounterWindows:
     """Windows over the counters that the indicators of the services' profiles need."""
 
-    __slots__ = ("_hits", "_proven", "_watches", "_windows", "_workload_index")
+    __slots__ = ("_disks", "_hits", "_proven", "_watches", "_windows", "_workload_index")
 
     def __init__(self) -> None:
         self._windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
         # Over the hits of services' own limits of memory.
         self._hits: dict[CgroupId, DeltaWindow] = {}
+        # Over the waits of services for disks, and what best-effort inflicted of them.
+        self._disks: dict[CgroupId, DeltaWindow] = {}
         self._proven: set[tuple[CgroupId, IndicatorName]] = set()
         self._workload_index: WorkloadIndex | None = None
         self._watches: tuple[_Watch, ...] = ()
@@ -213,11 +228,17 @@ class CounterWindows:
                 hits.clear()
             sample = samples.get(cgroup)
             hits.push(pressure_ns, (None if sample is None else sample.memory_limit_hits,))
+        for cgroup, waits in self._disks.items():
+            if rebase:
+                waits.clear()
+            sample = samples.get(cgroup, _NO_SAMPLE)
+            waits.push(snapshot.time_ns, (sample.disk_wait_ns, sample.disk_inflicted_ns))
 
     def _set_workloads(self, workload_index: WorkloadIndex) -> None:
         self._workload_index = workload_index
         windows: dict[tuple[CgroupId, IndicatorName], DeltaWindow] = {}
         hits: dict[CgroupId, DeltaWindow] = {}
+        disks: dict[CgroupId, DeltaWindow] = {}
         watches: list[_Watch] = []
         for service in workload_index.services.values():
             for spec in service.profile.indicators:
@@ -232,7 +253,11 @@ class CounterWindows:
                     if spec.name in _OF_MEMORY:
                         own = hits[cgroup] = self._hits.get(cgroup) or DeltaWindow()
                         own.keep_for(workload_index.longest_window_ns)
-        self._windows, self._watches, self._hits = windows, tuple(watches), hits
+                    if spec.name in _OF_DISKS:
+                        waits = disks[cgroup] = self._disks.get(cgroup) or DeltaWindow()
+                        waits.keep_for(workload_index.longest_window_ns)
+        self._windows, self._watches = windows, tuple(watches)
+        self._hits, self._disks = hits, disks
         self._proven &= windows.keys()
 
     def indicator(self, service: Service, spec: IndicatorSpec) -> Indicator | None:
@@ -258,6 +283,19 @@ class CounterWindows:
         windows = (self._hits.get(cgroup) for cgroup in service.cgroups)
         deltas = (each.read(spec.window_ns) for each in windows if each is not None and each.alive)
         return any(delta.counts[0] > 0 for delta in deltas if delta is not None)
+
+    def disk_share(self, service: Service, spec: IndicatorSpec) -> float | None:
+        """Return the part of *service*'s waits for disks that best-effort inflicted, 0..1.
+
+        In the window of *spec*; ``None`` where it is not measured.
+        """
+        windows = (self._disks.get(cgroup) for cgroup in service.cgroups)
+        deltas = [each.read(spec.window_ns) for each in windows if each is not None and each.alive]
+        counts = [delta.counts for delta in deltas if delta is not None]
+        wait_ns = sum(waited for waited, _ in counts)
+        if not counts or not wait_ns:
+            return 0.0 if counts else None
+        return min(1.0, sum(inflicted for _, inflicted in counts) / wait_ns)
 
     def _measure(self, cgroup: CgroupId, spec: IndicatorSpec, idle_cpus: float) -> Measured:
         source = COUNTED[spec.name]

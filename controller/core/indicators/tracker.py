@@ -244,6 +244,13 @@ class IndicatorTracker:
         """Return whether *service* reached a limit of memory of its own in the window of *spec*."""
         return self._counted.hits_own_limit(service, spec)
 
+    def disk_share(self, service: Service, spec: IndicatorSpec) -> float | None:
+        """Return the part of *service*'s waits for disks that best-effort inflicted, 0..1.
+
+        In the window of *spec*; ``None`` where it is not measured.
+        """
+        return self._counted.disk_share(service, spec)
+
     def reset_links(self) -> None:
         """Discard all links, after the agent stopped shaping; the loops turn off, not stale."""
         self._links = LinkWindows()

@@ -10,7 +10,14 @@ from controller.core.decision import Action, Plan
 from controller.core.model import Channel, IndicatorName, Knob, KnobValue, Mode
 from controller.core.settings import IndicatorSpec, LawSettings, Profile, SafeState, Settings
 from controller.core.tuning import auto_gains
-from tests.sim.plants import CacheNode, DiskNode, MemoryNode, NetworkNode, ResourceNode
+from tests.sim.plants import (
+    CacheNode,
+    DiskNode,
+    DiskWaitNode,
+    MemoryNode,
+    NetworkNode,
+    ResourceNode,
+)
 from tests.support.loops.closed_loop import LAW, SECOND_NS, TICK_NS, ClosedLoop, settings_with
 
 ResourceNodeT = TypeVar("ResourceNodeT", bound=ResourceNode)
@@ -23,6 +30,7 @@ MEASURES: dict[type[ResourceNode], tuple[IndicatorName, Channel, float, float, f
     NetworkNode: (IndicatorName.NET_BACKLOG, Channel.NETWORK, 8000 / 10e6 * 1e9, 2.0, 1e3),
     MemoryNode: (IndicatorName.PSI_MEMORY, Channel.MEMORY, 0.01, 2.0, 1e-4),
     DiskNode: (IndicatorName.PSI_IO, Channel.IO, 0.02, 2.0, 1e-4),
+    DiskWaitNode: (IndicatorName.DISK_WAIT, Channel.IO, 1e6, 2.0, 2e4),
 }
 
 
@@ -39,7 +47,7 @@ def resource_spec(kind: type[ResourceNode], filter_ns: int = 4 * SECOND_NS) -> I
         min_samples=0,
         channel=channel,
         gains=auto_gains(SECOND_NS, TICK_NS, filter_ns),
-        is_time=name is IndicatorName.NET_BACKLOG,
+        is_time=name in (IndicatorName.NET_BACKLOG, IndicatorName.DISK_WAIT),
     )
 
 

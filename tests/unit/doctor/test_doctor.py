@@ -22,7 +22,7 @@ EXPECTED = {
     "kernel", "root", "capabilities", "cgroup cpu controller", "cpu quota", "cpu quota burst",
     "sched-idle", "BTF", "kernel lockdown", "sched_info", "BPF", "bcc", "memlock",
     "tmpfs for the journal",
-    "probe sched", "probe net", "probe shaping",
+    "probe sched", "probe net", "probe disk", "probe shaping",
     "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
     "memory.high", "memory limit", "io.max, io.weight", "network namespaces", "NRI", "tracefs",
     "bpffs",

@@ -13,9 +13,9 @@ from actuators.base import Restored
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
+from tests.kernel.disks import made_disks
 from tests.kernel.knobs import action, dump, executor, make_child, set_quota, target_of
 from tests.support.cgroups import remove_cgroup
-from tests.vm.guest.disks import disk_numbers
 
 pytestmark = pytest.mark.vm
 
@@ -36,8 +36,8 @@ def pod() -> Iterator[Path]:
 @pytest.fixture
 def disks() -> Iterator[tuple[str, str]]:
     """The numbers of two disks."""
-    with disk_numbers(2) as (first, second):
-        yield first, second
+    with made_disks(2) as (first, second):
+        yield first.number, second.number
 
 
 def test_every_file_knob_is_written_and_restored(
@@ -187,11 +187,11 @@ def test_a_limit_disappears_with_its_disk(
 ) -> None:
     target = target_of(cgroup_layout, pod)
     agent = executor(cgroup_layout, tmp_path)
-    with disk_numbers(1) as (disk,):
+    with made_disks(1) as (disk,):
         # The kernel refuses a limit for a disk that it does not have.
-        both = f"{disk} rbps=1048576;250:250 rbps=1048576"
+        both = f"{disk.number} rbps=1048576;250:250 rbps=1048576"
         (outcome,) = agent.execute([action(target, Knob.IO_MAX, "max", both)], now_ns=0)
-        assert (outcome.failure, outcome.applied) == (None, f"{disk} rbps=1048576")
+        assert (outcome.failure, outcome.applied) == (None, f"{disk.number} rbps=1048576")
     report = agent.restore_all()
     assert report.clean, report
     assert (pod / "io.max").read_text() == ""

@@ -21,6 +21,7 @@ from controller.core.model import Knob, Target, TargetKind
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
 from tests.kernel.crashes import assert_restorable, at_steps, die_at
+from tests.kernel.disks import made_disks
 from tests.kernel.knobs import (
     action,
     dump,
@@ -31,7 +32,6 @@ from tests.kernel.knobs import (
     target_of,
 )
 from tests.support.cgroups import remove_cgroup
-from tests.vm.guest.disks import disk_numbers
 from tests.vm.guest.resctrl import GROUP, group_of, groups, is_mounted, mounted, move, sleepers
 
 pytestmark = pytest.mark.vm
@@ -63,10 +63,10 @@ def context(cgroup_layout: CgroupLayout) -> Iterator[KnobContext]:
     (pod / "cgroup.subtree_control").write_text("-cpu -memory -io")
     set_quota(pod, 80_000, 100_000, 10_000)
     set_weight(pod, 700)
-    with disk_numbers(1) as (disk,), sleepers(1) as (task,):
-        (pod / "io.max").write_text(f"{disk} wiops=500")
+    with made_disks(1) as (disk,), sleepers(1) as (task,):
+        (pod / "io.max").write_text(f"{disk.number} wiops=500")
         move([task], pod)
-        yield KnobContext(cgroup_layout, pod, disk, task)
+        yield KnobContext(cgroup_layout, pod, disk.number, task)
     remove_cgroup(root)
 
 

@@ -418,6 +418,53 @@ def test_without_an_indicator_of_memory_no_hits_are_kept() -> None:
     assert not bench.tracker.hits_own_limit(bench.workload_index.services["web"], bench.spec)
 
 
+def waited(requests: int, wait_ms: float, inflicted_ms: float, cgroup: CgroupId) -> WorkloadSample:
+    return WorkloadSample(
+        cgroup,
+        disk_requests=requests,
+        disk_wait_ns=round(wait_ms * 1e6),
+        disk_inflicted_ns=round(inflicted_ms * 1e6),
+        disk_busy_ns=0,
+    )
+
+
+def test_the_wait_for_disks_is_that_of_a_mean_request_of_the_worst_workload() -> None:
+    bench = Bench(spec_of(IndicatorName.DISK_WAIT, min_samples=10))
+    service = bench.workload_index.services["web"]
+    for n in range(1, 9):
+        # Each second 50 requests of 2 ms, a quarter of it inflicted, and 100 of 1 ms of the other.
+        samples = waited(10 * n, 20 * n, 5 * n, WEB), waited(20 * n, 20 * n, 15 * n, TWO)
+        found = bench.tick(*samples)
+    assert found is not None
+    assert (found.value, found.worst, found.load) == (2e6, WEB, 50.0)
+    assert bench.tracker.disk_share(service, bench.spec) == 0.5
+
+
+def test_a_service_without_requests_is_idle_and_one_with_few_has_no_value() -> None:
+    bench = Bench(spec_of(IndicatorName.DISK_WAIT, min_samples=10))
+    service = bench.workload_index.services["web"]
+    assert bench.tick(waited(0, 0, 0, WEB)) is None, "it never made one"
+    assert bench.tracker.disk_share(service, bench.spec) is None
+    for n in (9, 9, 9):
+        found = bench.tick(waited(n, n, 0, WEB))
+    assert found is not None
+    assert (found.status, found.value) == (IndicatorStatus.FRESH, None)
+    for _ in range(25):
+        found = bench.tick(waited(9, 9, 0, WEB))
+    assert found is not None
+    assert (found.status, found.value) == (IndicatorStatus.IDLE, None)
+    assert bench.tracker.disk_share(service, bench.spec) == 0.0
+
+
+def test_the_pressure_of_disks_has_the_same_evidence_and_that_of_memory_has_none() -> None:
+    for name, share in ((IndicatorName.PSI_IO, 0.5), (IndicatorName.PSI_MEMORY, None)):
+        bench = Bench(spec_of(name))
+        for n in range(9):
+            bench.tick(waited(10 * n, 20 * n, 10 * n, WEB))
+        service = bench.workload_index.services["web"]
+        assert bench.tracker.disk_share(service, bench.spec) == share
+
+
 def test_traffic_is_both_directions_per_second() -> None:
     bench = Bench(spec_of(IndicatorName.NET_RATE))
     for tick in range(1, 10):

@@ -1,0 +1,31 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The disk probe and an agent that limits disks on cgroup v2.
+
+The tests are those of ``tests/kernel``, repeated in the guest.
+"""
+
+import pytest
+
+from tests.kernel import test_agent_disks as agent
+from tests.kernel import test_disk_probe as probe
+
+pytestmark = pytest.mark.vm
+
+readers, site = probe.readers, agent.site
+
+
+def test_reads_are_counted_one_by_one(readers: probe.Readers) -> None:
+    probe.test_reads_are_counted_one_by_one_and_a_service_alone_waits_for_nobody(readers)
+
+
+def test_the_one_who_uses_the_same_disk_inflicts(readers: probe.Readers) -> None:
+    probe.test_the_one_who_uses_the_same_disk_inflicts_and_not_the_user_of_another(readers)
+
+
+def test_cgroups_below_a_workload_belong_to_it(readers: probe.Readers) -> None:
+    probe.test_cgroups_below_a_workload_belong_to_it_and_others_to_none(readers)
+
+
+def test_only_a_job_that_keeps_the_same_disk_busy_is_limited(site: agent.DiskSite) -> None:
+    agent.test_only_a_job_that_keeps_the_same_disk_busy_is_limited(site)
