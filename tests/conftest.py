@@ -21,6 +21,7 @@ from hypothesis import settings as hypothesis_settings
 import pytest
 
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
+from tests.support.beside import IN_CHILD, Reporter
 from tests.support.cgroups import remove_cgroup
 from tests.support.quality import Quality
 
@@ -93,11 +94,13 @@ def kube_tests_reason() -> str | None:
 
 _REASONS = {"kernel": kernel_tests_reason, "vm": vm_tests_reason, "kube": kube_tests_reason}
 # Markers of tests that come after all others; the last marker comes last.
-_LATE = ("vm", "kube", "thorough")
+_LATE = ("vm", "kube", "beside", "thorough")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Quality())
+    if IN_CHILD in os.environ:
+        config.pluginmanager.register(Reporter(config, Path(os.environ[IN_CHILD])))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,16 @@ from tests.kernel.agent import Site
 from tests.kernel.groups import Groups
 from tests.kernel.knobs import make_child, set_weight
 from tests.kernel.looking import Looking
+from tests.support.beside import run_in_child
 from tests.support.compiled import shared
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Run the tests of whole programs beside the others: they mostly wait."""
+    kernel = [each for each in session.items if each.get_closest_marker("kernel")]
+    beside = [each for each in kernel if each.get_closest_marker("beside")]
+    if len(beside) < len(kernel):
+        run_in_child(session, "pytest of whole programs", beside)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,11 +5,10 @@
 Beside tests of the running kernel these tests run in a process of their own: both mostly wait.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 import os
 from pathlib import Path
 import shutil
-import sys
 
 import pytest
 
@@ -24,43 +23,18 @@ from tests.kube.kubepods import Kubepods
 from tests.kube.own_host import OwnHost
 from tests.kube.real_node import RealNode
 from tests.kube.release import Release
-from tests.support.beside import Beside, Child, Reporter
-
-_REPORTS = "SWEETPOINT_KUBE_REPORTS"
-# Only tests that hang reach it, also on a busy machine.
-_TIMEOUT_S = 5400.0
-# Nothing runs beside tests with one of these markers.
-_MEASURED = ("bench", "soak", "timed")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if _REPORTS in os.environ:
-        config.pluginmanager.register(Reporter(config, Path(os.environ[_REPORTS])))
+from tests.support.beside import run_in_child
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     kube = [each for each in session.items if _has(each, "kube") and not _has(each, "vm")]
     others = [each for each in session.items if _has(each, "kernel") and not _has(each, "kube")]
-    measured = any(
-        _has(each, mark) for each in session.items for mark in ("bench", "soak", "timed")
-    )
-    if kube and others and not measured and _REPORTS not in os.environ:
-        child = Child("node's pytest", _command, _environ, _TIMEOUT_S, cleans_up=True)
-        beside = Beside(child, [each.nodeid for each in kube])
-        session.config.pluginmanager.register(beside)
-        session.config.add_cleanup(beside.end)
+    if others:
+        run_in_child(session, "node's pytest", kube)
 
 
 def _has(item: pytest.Item, marker: str) -> bool:
     return item.get_closest_marker(marker) is not None
-
-
-def _command(directory: Path) -> Sequence[str]:
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"@{directory}/ids"]
-
-
-def _environ(directory: Path) -> Mapping[str, str]:
-    return {_REPORTS: str(directory)}
 
 
 @pytest.fixture(scope="session")

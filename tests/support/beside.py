@@ -13,13 +13,21 @@ import os
 from pathlib import Path
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from typing import Any, NamedTuple
 
 import pytest
 
-__all__ = ("Beside", "Child", "Reporter")
+__all__ = ("IN_CHILD", "Beside", "Child", "Reporter", "run_in_child")
+
+# In the environment of a child of ``run_in_child``: where its reporter writes.
+IN_CHILD = "SWEETPOINT_BESIDE_REPORTS"
+# Nothing runs beside tests with one of these markers.
+_MEASURED = ("bench", "soak", "timed")
+# Only tests that hang reach it, also on a busy machine.
+_LIMIT_S = 5400.0
 
 _REPORTS = "reports.jsonl"
 # A child that was asked to end cleans up, which takes a node half a minute on a busy machine.
@@ -83,6 +91,27 @@ class Beside:
         """Stop the child if it is running, and remove its files."""
         if self._run is not None:
             self._run.end()
+
+
+def run_in_child(session: pytest.Session, name: str, chosen: Sequence[pytest.Item]) -> None:
+    """Run *chosen* tests of *session* in another pytest on this host, *name* for messages.
+
+    Without effect in such a child, and where a test is to be measured.
+    """
+    marked = any(each.get_closest_marker(mark) for each in session.items for mark in _MEASURED)
+    if marked or not chosen or IN_CHILD in os.environ:
+        return
+    pytest_of = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+    child = Child(
+        name,
+        lambda directory: [*pytest_of, f"@{directory}/ids"],
+        lambda directory: {IN_CHILD: str(directory)},
+        _LIMIT_S,
+        cleans_up=True,
+    )
+    beside = Beside(child, [each.nodeid for each in chosen])
+    session.config.pluginmanager.register(beside)
+    session.config.add_cleanup(beside.end)
 
 
 def _reports_of(
