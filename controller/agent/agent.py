@@ -49,7 +49,7 @@ from controller.agent.config_source import ConfigSource
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
 from controller.agent.learned import LearnedStore
-from controller.agent.looks import Looks
+from controller.agent.looks import FIGURE, Looks
 from controller.agent.node import Node
 from controller.agent.pauses import Pauses
 from controller.agent.recording import Entry, Recorder
@@ -81,7 +81,7 @@ __all__ = ("Agent", "Options")
 
 _log = logging.getLogger(__name__)
 
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, ARRIVAL}
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, ARRIVAL, FIGURE}
 _REFRESH_NS = 5 * NS_PER_SEC
 _FAILED_TICKS = 5
 _HEALTHY_TICKS = 5
@@ -230,7 +230,7 @@ class Agent:
             taken = self._signals.until(self._due_ns, self._looks.alarm)
             if taken is None:
                 return False
-            if taken == READABLE:
+            if taken in (READABLE, FIGURE):
                 self._look(woken=True)
             elif taken == ARRIVAL:
                 # A tick of its own, unless one began since: the others stay where they are.

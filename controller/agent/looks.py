@@ -5,9 +5,12 @@
 ``core/looks.py`` has the rule. What it asks for is read here, without a file: one stat(2) for the
 pauses, flags and counters of other threads, and the arrays of the sched probe.
 
-Between two due moments the kernel may tell once that a service waits too much (``arm``). The same
-question is asked then.
+Between two due moments the kernel may tell once that a service waits too much, and the thread of
+the services' sources that a figure came (``arm``). The same question is asked then.
 """
+
+import signal
+import threading
 
 from controller.agent.node import Node
 from controller.agent.pauses import Pauses
@@ -17,7 +20,28 @@ from controller.core.model import Snapshot
 from controller.probes.sched_wake import WaitAlarm
 from controller.telemetry.report import PublishedState
 
-__all__ = ("Looks",)
+__all__ = ("FIGURE", "FigureAlarm", "Looks")
+
+# The signal to the control thread, which blocks it and waits for it between two ticks.
+FIGURE = signal.SIGRTMIN + 1
+
+
+class FigureAlarm:
+    """Sends ``FIGURE`` to the thread that made it, for the first figure after each ``arm``."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._is_armed = False
+
+    def arm(self) -> None:
+        """Send a signal for the next figure."""
+        self._is_armed = True
+
+    def ring(self) -> None:
+        """Note that a figure came; for the thread of the sources."""
+        if self._is_armed:
+            self._is_armed = False
+            signal.pthread_kill(self._thread, FIGURE)
 
 
 class Looks:
@@ -39,6 +63,8 @@ class Looks:
         self._pauses = pauses
         self._published = published
         self._always = always
+        self._figures = FigureAlarm()
+        node.services.on_figure = self._figures.ring
         self._quiet = Quiet()
         self._tick_ns = self._look_ns = 0
         self._answers = 0
@@ -51,7 +77,7 @@ class Looks:
         """Return why a tick is made now; ``None``: it is left out.
 
         This look was due *period_ns* after the last one. If *woken*, it was not due: the kernel
-        told that a service waits too much.
+        told that a service waits too much, or a figure came.
         """
         if woken and self._alarm is not None:
             self._alarm.clear()
@@ -89,14 +115,15 @@ class Looks:
         return None if self._alarm is None else self._alarm.fd
 
     def arm(self) -> None:
-        """After a due moment: let the kernel cause one look before the next one.
+        """After a due moment: let the kernel, and a figure, cause one look each before the next.
 
-        So these looks are no more than those that are due, whatever runs on the host. While a
+        So these looks are at most twice those that are due, whatever runs on the host. While a
         service suffers each due moment has a tick, and there is none between them.
         """
         sched = self._node.sampler.sched
         if sched is not None and self._always is None and self._is_on and not self._quiet.reason:
             sched.arm(self._quiet)
+            self._figures.arm()
 
     def _event(self, now_ns: int) -> TickReason | None:
         if self._published.is_asked:

@@ -3,24 +3,38 @@
 """The agent leaves out ticks while nothing happens, and makes one as soon as a service suffers."""
 
 import os
+import signal
 import socket
 import time
 
 import pytest
 
+from controller.agent.looks import FIGURE
 from controller.core.looks import TickReason
+from controller.core.units import NS_PER_SEC
 from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses
+from controller.host.signal_wait import SignalWait
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.looking import Looking
 from tests.kernel.overload import CPU, outweigh
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
 
 
 def looks(agent: AgentRun) -> dict[str, int]:
     return dict(agent.status()["tick"]["looks"])
+
+
+def push(site: Site) -> None:
+    """Push a figure from another process, which has no signals blocked."""
+    pid = os.fork()
+    if pid == 0:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"web 3", str(site.home / "push.sock"))
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def test_a_quiet_agent_looks_and_a_service_that_suffers_gets_a_tick(site: Site) -> None:
@@ -66,12 +80,7 @@ def test_each_event_makes_one_tick(looking: Looking, site: Site) -> None:
     looking.published.is_asked = True
     assert looking.reason() is TickReason.REQUEST
     eventually("quiet", looking.is_quiet)
-    pid = os.fork()
-    if pid == 0:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(b"web 3", str(site.home / "push.sock"))
-        os._exit(0)
-    os.waitpid(pid, 0)
+    push(site)
     eventually("the figure", lambda: looking.reason() is TickReason.FIGURE)
     eventually("quiet", looking.is_quiet)
     now_s = time.time()
@@ -84,6 +93,34 @@ def test_each_event_makes_one_tick(looking: Looking, site: Site) -> None:
     eventually("quiet", looking.is_quiet)
     looking.looks.expect(TickReason.RELOAD)
     assert looking.reason() is TickReason.RELOAD
+
+
+@pytest.mark.thorough
+def test_the_first_figure_after_a_due_moment_wakes_the_control_thread(
+    looking: Looking, site: Site
+) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {FIGURE})
+    waits = SignalWait({FIGURE})
+    try:
+        eventually("quiet", looking.is_quiet)
+        looking.looks.arm()
+        push(site)
+        far_ns = time.monotonic_ns() + round(DEADLINE_S * NS_PER_SEC)
+        assert waits.until(far_ns, None) == FIGURE
+        assert looking.reason(woken=True) is TickReason.FIGURE
+        answers = looking.node.services.answers
+        push(site)
+        eventually("another figure", lambda: looking.node.services.answers > answers)
+        assert FIGURE not in signal.sigpending(), "once for each due moment"
+        eventually("quiet", looking.is_quiet)
+        looking.looks.expect(TickReason.ACTIVE)
+        looking.looks.arm()
+        push(site)
+        eventually("a third figure", lambda: looking.node.services.answers > answers + 1)
+        assert FIGURE not in signal.sigpending(), "a tick is due anyway"
+    finally:
+        waits.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @pytest.mark.thorough

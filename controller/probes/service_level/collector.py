@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last figures of all configured service-level sources, for the control thread."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from controller.config.sections.service_level import ServiceLevelConfig
@@ -19,12 +19,13 @@ class ServiceLevels:
     """The sources of *config* and their last figures, until closed; reading costs no system call.
 
     A push socket that cannot be created is logged as an error; the sources that are polled still
-    work then.
+    work then. ``on_figure`` is called after each figure, in the thread of the sources.
     """
 
     def __init__(self, config: ServiceLevelConfig | None) -> None:
         self._config: ServiceLevelConfig | None = None
         self._runner: Runner | None = None
+        self.on_figure: Callable[[], None] = lambda: None
         self.reconfigure(config)
 
     def reconfigure(self, config: ServiceLevelConfig | None) -> None:
@@ -38,7 +39,8 @@ class ServiceLevels:
             # Here, because asyncio and TLS take a tenth of the start of an agent without sources.
             from controller.probes.service_level.runner import Runner
 
-            self._runner = Runner(config, {ledger.source: ledger for ledger in known})
+            kept = {ledger.source: ledger for ledger in known}
+            self._runner = Runner(config, kept, lambda: self.on_figure())
 
     @property
     def refused_pushes(self) -> Mapping[str, int]:

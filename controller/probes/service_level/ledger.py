@@ -6,7 +6,7 @@ A ledger is written by the thread of the sources and read by other threads witho
 field is replaced as a whole or keeps its size, so a reader never sees half of a change.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 import logging
@@ -103,10 +103,11 @@ class _Answer(NamedTuple):
 
 
 class Ledger:
-    """The state of *source*; ``answers`` counts the figures so far."""
+    """The state of *source*; ``answers`` counts the figures so far, and each calls *on_figure*."""
 
-    def __init__(self, source: ServiceSource) -> None:
+    def __init__(self, source: ServiceSource, on_figure: Callable[[], None] = lambda: None) -> None:
         self.source = source
+        self._on_figure = on_figure
         self._answer: _Answer | None = None
         self._errors = dict.fromkeys(map(str, Reason), 0)
         self._problem = ""
@@ -124,6 +125,7 @@ class Ledger:
         self._problem = ""
         self._answer = _Answer(value, now_ns)
         self.answers += 1
+        self._on_figure()
 
     def count(self, reason: Reason) -> None:
         """Count a failure without recording it as the current problem."""

@@ -3,7 +3,7 @@
 """Polls all configured service-level sources and receives pushes, in one background thread."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import logging
 from random import Random
 import threading
@@ -27,10 +27,18 @@ class Runner:
 
     ``pushes`` is the socket for pushes; ``None``: no service pushes, or it cannot be created now,
     for instance because ``sweetpoint learn`` has it. That is tried again every five seconds.
+
+    :param known: ledgers to go on with, by source.
+    :param on_figure: called in the thread after each figure.
     """
 
-    def __init__(self, config: ServiceLevelConfig, known: Mapping[ServiceSource, Ledger]) -> None:
-        self.ledgers = [known.get(source) or Ledger(source) for source in config.sources]
+    def __init__(
+        self,
+        config: ServiceLevelConfig,
+        known: Mapping[ServiceSource, Ledger],
+        on_figure: Callable[[], None],
+    ) -> None:
+        self.ledgers = [known.get(each) or Ledger(each, on_figure) for each in config.sources]
         self._config = config
         self._pushers = {
             each.source.service: each
