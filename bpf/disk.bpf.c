@@ -127,7 +127,7 @@ int block_rq_complete(struct bpf_raw_tracepoint_args *ctx)
 	u64 made = member_u64(request, OFF_REQUEST_START);
 	u64 bio = member_u64(request, OFF_REQUEST_BIO);
 
-	// Without a stamp nobody counts the queue's requests (queue/iostats is 0). A request may be
+	// Without a stamp the requests of the queue are not counted (queue/iostats is 0). A request may be
 	// completed in parts, of which the last one counts.
 	if (!made || !bio || (u32)ctx->args[2] < member_u32(request, OFF_REQUEST_LENGTH))
 		return 0;

@@ -63,7 +63,7 @@ from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.in_force import InForce
 from controller.core.learning.state import LearnedIndicator
-from controller.core.looks import LONGEST_NS, TickReason, due_after_wake
+from controller.core.looks import LONGEST_NS, Schedule, TickReason
 from controller.core.model import Mode, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC
@@ -163,7 +163,8 @@ class Agent:
             http_cpu_s=lambda: 0.0 if self._http is None else self._http.cpu_s,
         )
         self._ticks = self._overruns = self._failed_ticks = self._failed_in_row = 0
-        self._next_refresh_ns = self._due_ns = 0
+        self._next_refresh_ns = 0
+        self._schedule = Schedule(0)
         self._start_log = StartLog()
         self._sources = Sources(self._node.warn_of_source)
         self._problems = SourceProblems(self._node.sampler)
@@ -201,7 +202,7 @@ class Agent:
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        self._due_ns = time.monotonic_ns()
+        schedule = self._schedule = Schedule(time.monotonic_ns())
         while True:
             self._look()
             if self._failed_in_row >= _FAILED_TICKS:
@@ -210,24 +211,25 @@ class Agent:
             # The first tick only reads the counters; indicators are differences of two readings.
             if self._once and self._ticks >= 2:
                 return 0
-            self._due_ns += self._planner.period_ns
-            overrun = time.monotonic_ns() > self._due_ns
+            tick_ns, found = self._config.settings.tick_ns, self._looks.expects_tick
+            schedule.pass_due(self._planner.period_ns, tick_ns, found=found)
+            overrun = time.monotonic_ns() > schedule.due_ns
             if self._wait():
                 return 0
             now_ns = time.monotonic_ns()
-            late_ns = now_ns - self._due_ns
+            late_ns = now_ns - schedule.due_ns
             self._published.lateness_ns.append(late_ns)
             self._weight.update(now_ns, late_ns)
             late = overrun or late_ns > self._config.settings.tick_ns
             self._problems.clock.update(late=late)
             if overrun:
                 self._overruns += 1
-                self._due_ns += late_ns
+                schedule.due_ns += late_ns
 
     def _wait(self) -> bool:
         """Sleep until the next due moment and handle signals; return whether to stop."""
         while True:
-            taken = self._signals.until(self._due_ns, self._looks.alarm)
+            taken = self._signals.until(self._schedule.due_ns, self._looks.alarm)
             if taken is None:
                 return False
             if taken in (READABLE, FIGURE):
@@ -254,11 +256,9 @@ class Agent:
                 self._published.between_ticks.clear()
                 self._tick()
                 if woken:
-                    self._due_ns = due_after_wake(
-                        *(now_ns, self._due_ns, self._config.settings.tick_ns),
-                        found=self._looks.expects_tick,
-                    )
-            if due:
+                    tick_ns, found = self._config.settings.tick_ns, self._looks.expects_tick
+                    self._schedule.pass_woken(now_ns, tick_ns, found=found)
+            if due and not self._schedule.was_woken:
                 self._looks.arm()
             self._failed_in_row = 0
         except Exception:  # after any error the knobs must not stay as the plan left them

@@ -117,8 +117,9 @@ class Looks:
     def arm(self) -> None:
         """After a due moment: let the kernel, and a figure, cause one look each before the next.
 
-        So these looks are at most twice those that are due, whatever runs on the host. While a
-        service suffers each due moment has a tick, and there is none between them.
+        So these looks are at most twice those that are due, whatever runs on the host. Not after
+        the one that follows such a look, which comes soon. While a service suffers each due moment
+        has a tick, and there is none between them.
         """
         sched = self._node.sampler.sched
         if sched is not None and self._always is None and self._is_on and not self._quiet.reason:

@@ -37,10 +37,10 @@ __all__ = (
     "LimitTable",
     "Quiet",
     "RatioLimit",
+    "Schedule",
     "Seen",
     "TickReason",
     "WaitLimit",
-    "due_after_wake",
     "reason_in_plan",
     "reason_to_tick",
 )
@@ -56,6 +56,10 @@ _SAFETY = 0.5
 # What a sweet point allows, in limits of a look. The kernel tells only then: a tick that comes
 # sooner finds nothing to decide, and a squeeze needs three ticks that do (loop/service_loops.py).
 TOLD = 1.0 / _SAFETY
+# After the first tick that found a service near its sweet point so many come early, by this part of
+# the time between ticks.
+_EARLY_TICKS = 2
+_EARLY = 8
 # Part of the time by which waits may be longer than a sweet point in all. A service that gets no
 # CPU has so few waits that their share says nothing, compared with the waits of before.
 _STARVED = 0.05
@@ -166,16 +170,45 @@ def reason_to_tick(
     return TickReason.INTERVAL if seen.since_tick_ns >= quiet.longest_ns else None
 
 
-def due_after_wake(now_ns: int, due_ns: int, tick_ns: int, *, found: bool) -> int:
-    """Return when a tick is due after one that the kernel caused at *now_ns*, before *due_ns*.
+class Schedule:
+    """When the next look is due: ``due_ns``, CLOCK_MONOTONIC.
 
-    Half of *tick_ns*, the configured time, later if that tick *found* a service near its sweet
-    point or worse. No sooner, because a service is judged by the waits of each tick, and a tick
-    without waits says that it does not suffer. Otherwise *due_ns* stays, but at most *tick_ns*
-    later: best-effort work that woke up just now may not be seen yet.
+    After the first tick that *found* a service near its sweet point or worse, the next two come
+    early, so that a squeeze, which needs three, need not wait for them. *tick_ns* is the configured
+    time between two ticks. ``was_woken``: the last tick was not due.
     """
-    soonest_ns = now_ns + tick_ns // 2
-    return soonest_ns if found else min(max(due_ns, soonest_ns), now_ns + tick_ns)
+
+    __slots__ = ("_early", "_found", "due_ns", "was_woken")
+
+    def __init__(self, due_ns: int) -> None:
+        self._early = 0
+        self._found = True
+        self.due_ns = due_ns
+        self.was_woken = False
+
+    def pass_due(self, period_ns: int, tick_ns: int, *, found: bool) -> None:
+        """Go on from ``due_ns``, at which there was a look; looks are *period_ns* apart."""
+        self._take(found)
+        self.was_woken = False
+        self.due_ns += tick_ns // _EARLY if self._early else period_ns
+
+    def pass_woken(self, now_ns: int, tick_ns: int, *, found: bool) -> None:
+        """Take a tick at *now_ns* that was not due.
+
+        Also if none comes early, the next look is no further than half of *tick_ns*: what was
+        seen may not show yet. And it is no nearer than a quarter.
+        """
+        self._take(found)
+        self.was_woken = True
+        if self._early:
+            self.due_ns = now_ns + tick_ns // _EARLY
+        else:
+            self.due_ns = min(max(self.due_ns, now_ns + tick_ns // 4), now_ns + tick_ns // 2)
+
+    def _take(self, found: bool) -> None:
+        begins = found and not self._found
+        self._early = _EARLY_TICKS if begins else max(0, self._early - 1) * found
+        self._found = found
 
 
 def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:

@@ -447,7 +447,7 @@ class DiskWaitNode(DiskNode):
 
     @property
     def host(self) -> HostFacts:
-        """One disk; nobody said what it can do."""
+        """One disk, whose capacity is not known."""
         return HostFacts(cpus=4, disks=(DiskFacts("8:0"),), io_weight=False)
 
     def _run(self, used: list[float], dt_ns: int) -> None:

@@ -3,6 +3,7 @@
 """Ticks that are left out change no decision beyond its time."""
 
 from itertools import pairwise
+import statistics
 
 import pytest
 
@@ -80,5 +81,6 @@ def test_the_first_squeeze_comes_sooner_when_the_kernel_tells(p99_ns: float) -> 
     phases_ms = range(0, 540, 90)
     woken = [onset_to_write_ms(p99_ns, phase_ms, wakes=True) for phase_ms in phases_ms]
     looking = [onset_to_write_ms(p99_ns, phase_ms, wakes=False) for phase_ms in phases_ms]
-    assert max(woken) <= min(looking) + 60
+    assert max(woken) <= 400
+    assert statistics.median(woken) <= 280
     assert sum(woken) < 0.65 * sum(looking)

@@ -9,9 +9,11 @@ import pytest
 
 from controller.core.decision import ChannelState
 from controller.core.indicators.histogram import index_of
+from controller.core.looks import TickReason
 from controller.core.model import CgroupId, IndicatorName, Workload, WorkloadSample
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.support.loops.closed_loop import SECOND_NS, ClosedLoop, make_settings, make_spec
+from tests.support.loops.looking_loop import WokenLoop
 
 SHIPPED = replace(make_spec(filter_ns=4 * SECOND_NS), name=IndicatorName.RUNQ_DELAY_P99)
 WORKERS = 4
@@ -81,6 +83,14 @@ def test_stalls_that_no_timer_shows_cost_little_work(seed: int) -> None:
     node = StallingNode(seed)
     node.unseen_ns = node.stall_ns
     assert kept(node) >= 0.75
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_ticks_that_come_soon_after_one_another_take_no_stall_for_harm(seed: int) -> None:
+    node = StallingNode(seed)
+    loop = WokenLoop(node, make_settings(SHIPPED), wakes=True)
+    assert loop.run(120 * SECOND_NS) is None
+    assert loop.looker.found[TickReason.NEAR] > 100
 
 
 class LateNode(StallingNode):

@@ -233,10 +233,14 @@ class IndicatorTracker:
         """
         if spec.name not in WAITS:
             return True
+
+        def reaches(reading: WindowReading) -> bool:
+            return (WAITS[spec.name](reading) or 0.0) >= least
+
         windows = (self._windows.get(cgroup) for cgroup in service.cgroups)
-        known = (window.last_ticks(ticks) for window in windows if window is not None)
+        known = (window.last_ticks(ticks, reaches) for window in windows if window is not None)
         return all(
-            any(_reaches(spec, reading, least) for reading in readings)
+            any(each is None or not each.samples or reaches(each) for each in readings)
             for readings in zip_longest(*known)
         )
 
@@ -417,12 +421,6 @@ class IndicatorTracker:
         elif steal is not None:
             last = self.steal_cpus or 0.0
             self.steal_cpus = last + weight * (steal - last)
-
-
-def _reaches(spec: IndicatorSpec, reading: WindowReading | None, least: float) -> bool:
-    if reading is None or not reading.samples:
-        return True
-    return (WAITS[spec.name](reading) or 0.0) >= least
 
 
 def _named(known: Mapping[CgroupId, str], present: Iterable[Outside]) -> dict[CgroupId, str]:

@@ -8,8 +8,8 @@ window that contains too few events.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import islice, pairwise
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple, cast
 
 from controller.core.indicators.counters import increase
@@ -27,6 +27,8 @@ __all__ = (
 # A window with too few events for a value is stretched up to this many windows.
 STRETCH = 4
 _NO_WAITS = [0] * BUCKETS
+# Ticks may come soon after one another (core/looks.py). Few waits end in a shorter one.
+_SHORT_NS = 100_000_000
 
 
 class WindowReading(NamedTuple):
@@ -136,14 +138,26 @@ class WaitWindow:
                 break
         return self._since(then_ns, older)
 
-    def last_ticks(self, count: int) -> list[WindowReading]:
-        """Return the differences of each of the last *count* ticks; fewer where fewer are known."""
-        newest = [*islice(reversed(self._samples), count + 1)]
-        readings = (
-            _between(time_ns - then_ns, sample, older)
-            for (time_ns, sample), (then_ns, older) in pairwise(newest)
-        )
-        return [reading for reading in readings if reading is not None]
+    def last_ticks(self, count: int, shows: Callable[[WindowReading], bool]) -> list[WindowReading]:
+        """Return the differences of each of the last *count* ticks; fewer where fewer are known.
+
+        A short tick that does not show what is asked for is taken together with the ones before,
+        until it does or is as long as ticks usually are.
+        """
+        readings: list[WindowReading] = []
+        samples = reversed(self._samples)
+        time_ns, sample = next(samples, (0, None))
+        for then_ns, older in samples:
+            if len(readings) == count or sample is None:
+                break
+            span_ns = time_ns - then_ns
+            reading = _between(span_ns, sample, older)
+            if reading is not None:
+                if span_ns < _SHORT_NS and not shows(reading):
+                    continue
+                readings.append(reading)
+            time_ns, sample = then_ns, older
+        return readings
 
     def _since(self, then_ns: int, older: WorkloadSample) -> WindowReading | None:
         # Cached, because several indicators need the same span in one tick.

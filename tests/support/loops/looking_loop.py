@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from controller.core.decision import Outcome, Plan
 from controller.core.indicators.histogram import BUCKETS
-from controller.core.looks import Quiet, Seen, TickReason, due_after_wake, reason_to_tick
+from controller.core.looks import Quiet, Schedule, Seen, TickReason, reason_to_tick
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
@@ -160,26 +160,29 @@ class WokenLoop:
         self._planner = Planner(settings, node.workloads)
         self._wakes = wakes
         self._outcomes: tuple[Outcome, ...] = ()
-        self._now_ns = self._due_ns = 0
+        self._now_ns = 0
+        self._schedule = Schedule(0)
 
     def run(self, until_ns: int) -> int | None:
         """Go on until *until_ns* or the first write; return the time of that."""
         while self._now_ns < until_ns:
             self._now_ns += _STEP_NS
             snapshot = self.node.snapshot(self._now_ns)
-            due = self._now_ns >= self._due_ns
+            due = self._now_ns >= self._schedule.due_ns
             if not due and not (self._wakes and self.looker.is_told(snapshot)):
                 continue
             reason = self.looker.look(snapshot, self._planner.period_ns, woken=not due)
             if reason is not None:
                 self._tick(snapshot)
             if due:
-                self.looker.arm()
-                self._due_ns = self._now_ns + self._planner.period_ns
+                if not self._schedule.was_woken:
+                    self.looker.arm()
+                self._schedule.due_ns = self._now_ns
+                found, period_ns = self.looker.expects_tick, self._planner.period_ns
+                self._schedule.pass_due(period_ns, TICK_NS, found=found)
             elif reason is not None:
-                self._due_ns = due_after_wake(
-                    self._now_ns, self._due_ns, TICK_NS, found=self.looker.expects_tick
-                )
+                found = self.looker.expects_tick
+                self._schedule.pass_woken(self._now_ns, TICK_NS, found=found)
             if self._outcomes:
                 return self._now_ns
         return None

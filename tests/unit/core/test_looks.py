@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a tick may be left out: reasons and their order, limits from sweet points."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -13,10 +14,10 @@ from controller.core.looks import (
     LimitTable,
     Quiet,
     RatioLimit,
+    Schedule,
     Seen,
     TickReason,
     WaitLimit,
-    due_after_wake,
     reason_in_plan,
     reason_to_tick,
 )
@@ -85,16 +86,47 @@ def test_a_tick_is_left_out_only_if_all_conditions_hold() -> None:
 
 @pytest.mark.parametrize(
     ("due_in_ticks", "wanted_in_ticks"),
-    [(0.9, 0.9), (0.5, 0.5), (0.1, 0.5), (0.0, 0.5), (-0.2, 0.5), (2.7, 1.0)],
+    [(0.4, 0.4), (0.25, 0.25), (0.1, 0.25), (0.0, 0.25), (-0.2, 0.25), (2.7, 0.5)],
 )
-def test_the_tick_after_one_that_the_kernel_caused_comes_half_a_tick_to_a_tick_later(
+def test_the_look_after_a_tick_that_the_kernel_caused_comes_soon(
     due_in_ticks: float, wanted_in_ticks: float
 ) -> None:
-    due_ns = SECOND_NS + round(due_in_ticks * TICK_NS)
-    later_ns = due_after_wake(SECOND_NS, due_ns, TICK_NS, found=False)
-    assert later_ns == SECOND_NS + round(wanted_in_ticks * TICK_NS)
-    later_ns = due_after_wake(SECOND_NS, due_ns, TICK_NS, found=True)
-    assert later_ns == SECOND_NS + TICK_NS // 2
+    schedule = Schedule(SECOND_NS + round(due_in_ticks * TICK_NS))
+    schedule.pass_woken(SECOND_NS, TICK_NS, found=False)
+    assert schedule.due_ns == SECOND_NS + round(wanted_in_ticks * TICK_NS)
+    assert schedule.was_woken
+    schedule.pass_due(2 * TICK_NS, TICK_NS, found=False)
+    assert schedule.due_ns == SECOND_NS + round((wanted_in_ticks + 2) * TICK_NS)
+    assert not schedule.was_woken
+
+
+def dues(found: Sequence[bool], *, woken: bool = False) -> list[float]:
+    """Return when looks are due, in eighths of a tick, if they find that a service suffers."""
+    schedule = Schedule(SECOND_NS)
+    schedule.pass_due(TICK_NS, TICK_NS, found=False)
+    if woken:
+        schedule.pass_woken(SECOND_NS, TICK_NS, found=found[0])
+        found = found[1:]
+    times = [schedule.due_ns]
+    for each in found:
+        schedule.pass_due(TICK_NS, TICK_NS, found=each)
+        times.append(schedule.due_ns)
+    return [(each - SECOND_NS) * 8 / TICK_NS for each in times]
+
+
+def test_two_ticks_come_early_after_the_first_one_that_finds_a_service_that_suffers() -> None:
+    assert dues([True] * 5) == [8, 9, 10, 18, 26, 34]
+    assert dues([True] * 5, woken=True) == [1, 2, 10, 18, 26]
+    assert dues([False, True, False, False, True]) == [8, 16, 17, 25, 33, 34]
+
+
+@pytest.mark.parametrize("woken", [False, True])
+def test_early_ticks_are_at_most_as_many_as_others(woken: bool) -> None:
+    """Whatever a service finds: one that comes early follows one that found it well."""
+    for found in product((False, True), repeat=7):
+        times = dues(found, woken=woken)
+        early = sum(later - sooner < 4 for sooner, later in pairwise(times))
+        assert early <= (len(times) + 1 + woken) * 2 / 3
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows of run-queue waits, and the indicators of a service computed from them."""
 
+from functools import partial
+
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.counters import CounterRate
 from controller.core.indicators.histogram import BUCKETS
 from controller.core.indicators.measurement import STALE, measure_waits, service_indicator
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.indicators.windows import Delta, DeltaWindow, WaitWindow
+from controller.core.indicators.windows import Delta, DeltaWindow, WaitWindow, WindowReading
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.workload_index import WorkloadIndex
 from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec
@@ -54,11 +56,28 @@ def test_a_reading_covers_the_window_and_no_more() -> None:
     assert reading.throttled_ns is None
 
 
+def has_waits(least: int, reading: WindowReading) -> bool:
+    return reading.samples >= least
+
+
 def test_the_last_ticks_are_read_one_by_one() -> None:
-    readings = filled(5, waits_per_tick=7).last_ticks(3)
-    assert [(each.span_ns, each.samples) for each in readings] == [(TICK_NS, 7)] * 3
-    assert len(filled(3).last_ticks(3)) == 2
-    assert WaitWindow(SECOND_NS).last_ticks(3) == []
+    for least in (7, 8):
+        shows = partial(has_waits, least)
+        readings = filled(5, waits_per_tick=7).last_ticks(3, shows)
+        assert [(each.span_ns, each.samples) for each in readings] == [(TICK_NS, 7)] * 3
+    assert len(filled(3).last_ticks(3, bool)) == 2
+    assert WaitWindow(SECOND_NS).last_ticks(3, bool) == []
+
+
+def test_short_ticks_that_show_nothing_are_no_ticks_of_their_own() -> None:
+    window = WaitWindow(SECOND_NS)
+    # A burst of waits, 150 ms with one wait or none in short ticks, and then a burst again.
+    counts = ((0, 0), (25, 9), (50, 9), (75, 10), (100, 10), (175, 10), (200, 18))
+    for time_ms, waits in counts:
+        window.push(time_ms * 10**6, sample(waits=waits))
+    readings = window.last_ticks(3, partial(has_waits, 6))
+    found = [(each.span_ns // 10**6, each.samples) for each in readings]
+    assert found == [(25, 8), (100, 0), (75, 10)]
 
 
 def test_too_few_waits_stretch_the_window_up_to_four_times() -> None:
