@@ -27,5 +27,6 @@ def test_cgroups_below_a_workload_belong_to_it(readers: probe.Readers) -> None:
     probe.test_cgroups_below_a_workload_belong_to_it_and_others_to_none(readers)
 
 
+@pytest.mark.soak  # compiling three probes takes minutes in the guest
 def test_only_a_job_that_keeps_the_same_disk_busy_is_limited(site: agent.DiskSite) -> None:
     agent.test_only_a_job_that_keeps_the_same_disk_busy_is_limited(site)
