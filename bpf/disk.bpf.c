@@ -61,8 +61,8 @@ static __always_inline struct place *place_of(u64 id)
 	return slot_of_cgroup.lookup(&id);
 }
 
-// From the root downwards: see ancestors.h. Most cgroups are workloads themselves, and most others
-// are just below one, so these are looked for with plain loads.
+// Most cgroups with requests are workloads themselves, whose id takes plain loads. The others are
+// searched from the root downwards: see ancestors.h.
 static __always_inline struct place *find(u64 cgroup)
 {
 	struct place *place = place_of(member_u64(member_u64(cgroup, OFF_CGROUP_KN), OFF_KERNFS_ID));
