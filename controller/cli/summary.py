@@ -33,6 +33,7 @@ _KNOBS: tuple[tuple[tuple[Knob, ...], str, Channel], ...] = (
     ((Knob.CORE_COOKIE,), "core scheduling", Channel.CACHE),
     ((Knob.LLC_WAYS, Knob.MBA), "resctrl", Channel.CACHE),
     ((Knob.TC_CEILING,), "links", Channel.NETWORK),
+    ((Knob.MEMORY_MAX,), "memory limit", Channel.MEMORY),
     ((Knob.MEMORY_HIGH,), "memory.high", Channel.MEMORY),
     ((Knob.IO_WEIGHT, Knob.IO_MAX), "io.max, io.weight", Channel.IO),
 )
@@ -266,8 +267,10 @@ def _knobs(
         off = "" if have or fact is None else fact.detail
         if not off:
             off = _turned_off(knobs[0], config)
-        standing = Knob.SCHED_IDLE in knobs and any(
-            config.settings.profiles[each.name].sched_idle for each in profiles
+        # Without a sweet point.
+        standing = Knob.MEMORY_MAX in knobs or (
+            Knob.SCHED_IDLE in knobs
+            and any(config.settings.profiles[each.name].sched_idle for each in profiles)
         )
         if not off and not standing and channel not in in_use:
             off = f"no sweet point for the {channel} channel"
@@ -280,6 +283,8 @@ def _turned_off(knob: Knob, config: Config) -> str:
         return "core_scheduling: mode is off"
     if knob is Knob.LLC_WAYS and not config.resctrl.manage:
         return "resctrl: manage is false"
+    if knob is Knob.MEMORY_MAX and config.settings.memory is None:
+        return "memory: guard is false"
     if knob is Knob.TC_CEILING and config.network is None:
         return "no section network"
     return ""
@@ -301,9 +306,10 @@ def render(summary: Summary) -> str:
         lines += [f"  left out: {printable(text)}" for text in summary.left_out[:3]]
     lines += ["Sweet points", *_table(_indicator_rows(summary))]
     lines += ["Knobs of best-effort work on this host", *_table(map(_knob_row, summary.knobs))]
-    for mode, missing in summary.blocked.items():
+    for missing in dict.fromkeys(summary.blocked.values()):
+        modes = [mode for mode, each in summary.blocked.items() if each == missing]
         text = f"missing {', '.join(missing)}" if missing else "nothing is missing"
-        lines.append(f"{mode}: {text}")
+        lines.append(f"{' and '.join(modes)}: {text}")
     lines.append("'sweetpoint doctor' loads the probes and says how to get what is missing")
     return "\n".join(lines)
 

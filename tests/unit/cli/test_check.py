@@ -61,6 +61,13 @@ def test_workloads_and_what_is_missing(tmp_path: Path, mountinfo: str) -> None:
     assert "network" in knobs["tc.ceiling"].off
     # Whatever this machine has: nginx's profile says nothing about memory.
     assert knobs["memory.high"].off
+    # The guard needs no sweet point.
+    guard = knobs["memory.max"]
+    assert bool(guard.off) is not guard.have
+    text = HOST + "memory: {guard: false}\n"
+    summary = summarize(load(write(tmp_path, text)), mountinfo)
+    (guard,) = (each for each in summary.knobs if each.knob == "memory.max")
+    assert guard.off == "memory: guard is false" or not guard.have
 
 
 def test_the_text_fits_on_a_screen_and_has_no_control_characters(
