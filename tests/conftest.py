@@ -94,7 +94,7 @@ def kube_tests_reason() -> str | None:
 
 _REASONS = {"kernel": kernel_tests_reason, "vm": vm_tests_reason, "kube": kube_tests_reason}
 # Markers of tests that come after all others; the last marker comes last.
-_LATE = ("vm", "kube", "beside", "thorough")
+_LATE = ("vm", "kube", "apart", "thorough")
 
 
 def pytest_configure(config: pytest.Config) -> None:

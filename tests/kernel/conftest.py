@@ -21,9 +21,9 @@ from tests.support.compiled import shared
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Run the tests of whole programs beside the others: they mostly wait."""
     kernel = [each for each in session.items if each.get_closest_marker("kernel")]
-    beside = [each for each in kernel if each.get_closest_marker("beside")]
-    if len(beside) < len(kernel):
-        run_in_child(session, "pytest of whole programs", beside)
+    apart = [each for each in kernel if each.get_closest_marker("apart")]
+    if len(apart) < len(kernel):
+        run_in_child(session, "pytest of whole programs", apart)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,7 @@ from tests.kernel.overload import CPU, outweigh
 from tests.kernel.without import without
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.beside, pytest.mark.thorough]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart, pytest.mark.thorough]
 
 
 @pytest.fixture(autouse=True)

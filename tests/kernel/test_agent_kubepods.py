@@ -23,7 +23,7 @@ from tests.support.http.status_pages import get
 from tests.support.kube.pod_server import PodServer, pod, refusal
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.beside, pytest.mark.thorough]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart, pytest.mark.thorough]
 
 WEB = "00000000-0000-4000-8000-000000000001"
 BATCH = "00000000-0000-4000-8000-000000000002"

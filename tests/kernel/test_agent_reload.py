@@ -21,7 +21,7 @@ from tests.support.cookie_kernel import CookieKernel
 from tests.support.descriptors import no_more_files
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.beside, pytest.mark.thorough]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart, pytest.mark.thorough]
 
 
 @contextlib.contextmanager

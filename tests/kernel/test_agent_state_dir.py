@@ -21,7 +21,7 @@ from tests.kernel.guarded_run import alive
 from tests.kernel.state_dirs import OBSTACLES, tmpfs, unwritable
 from tests.support.waiting import DEADLINE_S, eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.beside]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart]
 
 thorough, soak = pytest.mark.thorough, pytest.mark.soak
 

@@ -24,7 +24,7 @@ from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.beside,
+    pytest.mark.apart,
     pytest.mark.thorough,
     pytest.mark.skipif(
         not (shutil.which("nginx") and shutil.which("stress-ng")), reason="nginx or stress-ng"

@@ -29,7 +29,7 @@ from tests.kernel.transcript import ROOT, Shell, Step, matches, steps
 from tests.kube.own_host import OwnHost
 from tests.support.waiting import DEADLINE_S, eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.beside]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart]
 
 BIN = Path(sys.executable).parent
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -11,7 +11,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.agent import Site
 from tests.support.hostile.directory import COMMAND, HostileDirectory
 
-pytestmark = [pytest.mark.kernel, pytest.mark.beside]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart]
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tests.kernel.knobs import (
     target_of,
 )
 
-pytestmark = [pytest.mark.kernel, pytest.mark.beside]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart]
 
 BASELINE = "b65b4c1"
 TREE = Path(__file__).parents[2]
