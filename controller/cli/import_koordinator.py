@@ -29,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-ways", type=_positive, help="ways of a node's L3 cache, to convert percentages"
     )
     parser.add_argument("--device", help="network device of a node to be shaped")
+    parser.add_argument(
+        "--node-labels",
+        type=_labels,
+        metavar="KEY=VALUE,...",
+        help="labels of a node: take what is for such nodes, and the rest of the cluster's",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -38,7 +44,10 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.kube.koordinator.mapping import Facts
 
     facts = Facts(
-        cpus=arguments.cpus, cache_ways=arguments.cache_ways, device=arguments.device or None
+        cpus=arguments.cpus,
+        cache_ways=arguments.cache_ways,
+        device=arguments.device or None,
+        labels=arguments.node_labels,
     )
     try:
         files = convert(arguments.file, facts)
@@ -54,6 +63,14 @@ def main(arguments: argparse.Namespace) -> int:
         return fail(error, FAILED)
     print(f"wrote {' and '.join(files)} to {arguments.output}; read their comments")
     return DONE
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [each.partition("=") for each in text.split(",") if each]
+    wrong = [key for key, equals, _ in pairs if not key or not equals]
+    if wrong or not pairs:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE,...")
+    return {key: value for key, _, value in pairs}
 
 
 def _positive(text: str) -> int:

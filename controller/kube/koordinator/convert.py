@@ -35,7 +35,7 @@ def convert(name: str, facts: Facts) -> dict[str, str]:
     :param name: the file with the ConfigMap; ``-``: standard input.
     :raises ConfigError: the file is not such a ConfigMap, or the result is not valid.
     """
-    files = _render(translate(read(_document(name)), facts))
+    files = _render(translate(read(_document(name), facts.labels), facts))
     _check(files, facts)
     return files
 

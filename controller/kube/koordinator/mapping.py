@@ -51,7 +51,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"cpu-normalization-config/.*|resource-amplification-config/.*", "for the scheduler"),
     (rf"{_HOST_APPS}/.*", "cannot be expressed as a workload: its cgroup, name or class"),
-    (r".*/nodeStrategies|.*/nodeConfigs", "one configuration for all nodes; others need their own"),
+    (r".*/nodeStrategies|.*/nodeConfigs", "with --node-labels that of such a node is taken"),
 )
 _CLASSES = {
     "LSE": "latency-sensitive",
@@ -71,12 +71,14 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMG]?)")
 class Facts:
     """Facts of the host to which shares are relative; ``None``: not known.
 
-    The number of CPUs, the number of L3 cache ways, the name of the network device.
+    The number of CPUs, the number of L3 cache ways, the name of the network device, the labels of
+    the node.
     """
 
     cpus: int | None = None
     cache_ways: int | None = None
     device: str | None = None
+    labels: Mapping[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -101,6 +103,10 @@ class Imported:
 def translate(fields: Fields, facts: Facts) -> Imported:
     """Return the contents of the files for *fields*."""
     result = Imported()
+    result.notes += [
+        f"{short_json(key)[1:-1]}: what is for nodes with such labels, {short_json(name)}"
+        for key, name in fields.chosen.items()
+    ]
     _suppress(fields, facts, result)
     _resctrl(fields, facts, result)
     _sched(fields, result)

@@ -4,7 +4,8 @@
 
 The format is that of apis/configuration/slo_controller_config.go in koordinator-sh/koordinator:
 each key of the ConfigMap holds JSON, most keys with one strategy for the cluster and others for
-some of its nodes.
+some of its nodes. Of those the first one counts whose selector a node's labels match, for what it
+says; the rest is that of the cluster (pkg/slo-controller/nodeslo/resource_strategy.go).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,17 +20,22 @@ __all__ = ("Field", "Fields", "read", "short_json")
 Field = tuple[str, ...]
 
 _INLINE = frozenset({"colocation-config", "host-application-config"})
+# Where a section has what is for some nodes only, and the parts of such an entry that are no field.
+_FOR_NODES = ("nodeStrategies", "nodeConfigs")
+_ABOUT = ("name", "nodeSelector")
 _MAX_LENGTH = 120
 
 
 class Fields:
     """The fields that have not been converted; ``take`` removes the ones it returns.
 
-    Fields that remain at the end are reported, so that none is lost silently.
+    Fields that remain at the end are reported, so that none is lost silently. ``chosen`` has the
+    names of the strategies for a node that count, by key of the ConfigMap.
     """
 
-    def __init__(self, values: Mapping[Field, object]) -> None:
+    def __init__(self, values: Mapping[Field, object], chosen: Mapping[str, str]) -> None:
         self._values = dict(values)
+        self.chosen = chosen
 
     def take(self, *field: str) -> Any:
         """Return the value of *field* and remove it; ``None`` if it is not there."""
@@ -46,8 +52,10 @@ class Fields:
         yield from self._values.items()
 
 
-def read(document: Document) -> Fields:
-    """Return the fields of the ConfigMap in *document*.
+def read(document: Document, labels: Mapping[str, str] | None) -> Fields:
+    """Return the fields of the ConfigMap in *document* for a node with *labels*.
+
+    ``None``: for no node in particular. Then what is for some nodes is a field.
 
     :raises ConfigError: the document is not a ConfigMap, or the value of a key is not a mapping
         in JSON, as Koordinator requires.
@@ -57,28 +65,74 @@ def read(document: Document) -> Fields:
     if not isinstance(data, dict):
         raise ConfigError([document.problem((), "is not a ConfigMap: there is no mapping 'data'")])
     values: dict[Field, object] = {}
+    chosen: dict[str, str] = {}
     problems: list[str] = []
     for key, text in data.items():
         try:
-            values.update(_section(str(key), json.loads(text) if isinstance(text, str) else text))
+            section = json.loads(text) if isinstance(text, str) else text
+            values.update(_section(str(key), section, labels, chosen))
         except (ValueError, RecursionError):
             problems.append(document.problem(("data", str(key)), "must be JSON with a mapping"))
     if problems:
         raise ConfigError(problems)
-    return Fields(values)
+    return Fields(values, chosen)
 
 
-def _section(key: str, value: object) -> Iterator[tuple[Field, object]]:
+def _section(
+    key: str, value: object, labels: Mapping[str, str] | None, chosen: dict[str, str]
+) -> Iterator[tuple[Field, object]]:
     if not isinstance(value, dict):
         raise ValueError(key)  # noqa: TRY004 - like the errors of json.loads
     cluster = value if key in _INLINE else value.get("clusterStrategy") or {}
     if not isinstance(cluster, dict):
         raise ValueError(key)  # noqa: TRY004
-    yield from _flat((key,), cluster)
+    of_nodes = dict.fromkeys(_FOR_NODES) if labels is not None else {}
+    yield from ((at, part) for at, part in _flat((key,), cluster) if at[1] not in of_nodes)
     if key not in _INLINE:
         for name, rest in value.items():
-            if name != "clusterStrategy":
+            if name != "clusterStrategy" and name not in of_nodes:
                 yield (key, name), rest
+    for name in of_nodes:
+        for each in _entries(value.get(name)):
+            if _matches(each.get("nodeSelector"), labels or {}):
+                chosen[key] = str(each.get("name", "without a name"))
+                own = {part: each[part] for part in each if part not in _ABOUT}
+                yield from _flat((key,), own)
+                break
+
+
+def _entries(value: object) -> Iterator[Mapping[str, Any]]:
+    if not isinstance(value, list | None):
+        raise ValueError(value)  # noqa: TRY004 - like the errors of json.loads
+    for each in value or ():
+        if not isinstance(each, dict):
+            raise ValueError(each)  # noqa: TRY004
+        yield each
+
+
+def _matches(selector: object, labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector selects *labels*: none selects nothing, and an empty one all."""
+    if not isinstance(selector, dict):
+        return False
+    wanted = selector.get("matchLabels") or {}
+    rules = selector.get("matchExpressions") or []
+    if not isinstance(wanted, dict) or not isinstance(rules, list):
+        return False
+    return all(labels.get(key) == text for key, text in wanted.items()) and all(
+        isinstance(each, dict) and _holds(each, labels) for each in rules
+    )
+
+
+def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, operator, values = rule.get("key"), rule.get("operator"), rule.get("values") or []
+    here = labels.get(str(key))
+    if operator == "In":
+        return here in values
+    if operator == "NotIn":
+        return here not in values
+    if operator == "Exists":
+        return here is not None
+    return operator == "DoesNotExist" and here is None
 
 
 def _flat(at: Field, value: Mapping[str, object]) -> Iterator[tuple[Field, object]]:

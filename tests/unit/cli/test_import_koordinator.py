@@ -125,6 +125,83 @@ def test_fields_without_a_counterpart_are_listed(tmp_path: Path) -> None:
     assert yaml.safe_load(text)["mode"] == "observe"
 
 
+SELECTORS: tuple[tuple[dict[str, Any] | None, bool], ...] = (
+    ({"matchLabels": {"pool": "big"}}, True),
+    ({"matchLabels": {"pool": "small"}}, False),
+    ({"matchLabels": {"pool": "big", "zone": "a"}}, False),
+    ({}, True),
+    (None, False),
+    ({"matchExpressions": [{"key": "pool", "operator": "In", "values": ["x", "big"]}]}, True),
+    ({"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["big"]}]}, False),
+    ({"matchExpressions": [{"key": "pool", "operator": "Exists"}]}, True),
+    ({"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}, True),
+    ({"matchExpressions": [{"key": "pool", "operator": "Like"}]}, False),
+    ({"matchExpressions": "pool"}, False),
+)
+
+
+@pytest.mark.parametrize(("selector", "matches"), SELECTORS)
+def test_the_first_strategy_that_a_node_matches_counts(
+    tmp_path: Path, selector: dict[str, Any] | None, matches: bool
+) -> None:
+    strategy = {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 70}}
+    strategies = [
+        {"name": "one\nmode: enforce", "nodeSelector": selector, "cpuSuppressThresholdPercent": 80},
+        {"name": "all", "nodeSelector": {}, "cpuSuppressThresholdPercent": 60},
+    ]
+    sections = {"resource-threshold-config": {**strategy, "nodeStrategies": strategies}}
+    options = ("--cpus", "10", "--node-labels", "pool=big,kubernetes.io/os=linux")
+    output = run(tmp_path, sections, *options) / "config.yaml"
+    text = output.read_text()
+    assert load(output, cpus=10).settings.reserve_cpus == pytest.approx(2 if matches else 4)
+    name = "one\\nmode: enforce" if matches else "all"
+    assert f'resource-threshold-config: what is for nodes with such labels, "{name}"' in text
+    assert "nodeStrategies" not in text
+
+
+def test_what_a_strategy_for_nodes_leaves_open_is_that_of_the_cluster(tmp_path: Path) -> None:
+    cluster = {"beClass": {"resctrlQOS": {"enable": True, "mbaPercent": 40}}}
+    node = {"nodeSelector": {}, "beClass": {"resctrlQOS": {"mbaPercent": 20}}}
+    hosts = {
+        "applications": [{"name": "a", "qos": "LS", "cgroupPath": {"relativePath": "a"}}],
+        "nodeConfigs": [
+            {
+                "nodeSelector": {"matchLabels": {"pool": "big"}},
+                "applications": [{"name": "b", "qos": "LS", "cgroupPath": {"relativePath": "b"}}],
+            }
+        ],
+    }
+    sections = {
+        "resource-qos-config": {"clusterStrategy": cluster, "nodeStrategies": [node]},
+        "host-application-config": hosts,
+    }
+    config = load(run(tmp_path, sections, "--node-labels", "pool=big") / "config.yaml", cpus=4)
+    limits = config.settings.profiles["koordinator"].limits
+    assert limits[Knob.MBA].floor == pytest.approx(0.2)
+    assert [rule.name for rule in config.workloads] == ["b"]
+
+
+@pytest.mark.parametrize("labels", ["pool", "=big", ""])
+def test_labels_that_are_none_are_refused(
+    tmp_path: Path, labels: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "slo.yaml"
+    source.write_text(config_map(ALL))
+    with pytest.raises(SystemExit):
+        main(["import-koordinator", str(source), "--node-labels", labels])
+    assert "is not KEY=VALUE,..." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("entries", [{"a": 1}, [3], "x"])
+def test_strategies_that_are_no_list_are_an_error_of_their_key(
+    tmp_path: Path, entries: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "slo.yaml"
+    source.write_text(config_map({"system-config": {"nodeStrategies": entries}}))
+    assert main(["import-koordinator", str(source), "--node-labels", "a=b"]) == 2
+    assert "must be JSON with a mapping" in capsys.readouterr().err
+
+
 def test_disabled_sections_stay_disabled(tmp_path: Path) -> None:
     off = {
         "resource-threshold-config": {"clusterStrategy": {"cpuSuppressThresholdPercent": 70}},
