@@ -13,10 +13,21 @@ from tests.bench.served import Scene
 from tests.kernel.agent import Site
 from tests.support.cgroups import remove_cgroup
 
+_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
+
 
 @pytest.fixture
 def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
     return Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+@pytest.fixture
+def bpf_statistics() -> Iterator[None]:
+    """Have the kernel count the runs of BPF programs and their time."""
+    before = _STATS.read_text()
+    _STATS.write_text("1")
+    yield
+    _STATS.write_text(before)
 
 
 @pytest.fixture

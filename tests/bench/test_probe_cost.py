@@ -8,7 +8,7 @@ statistics of the kernel are reproducible to a few ns, but do not contain the co
 program, and add about 50 ns of their own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 import statistics
 
@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 ROUNDS = 7
 STATISTICS_ROUNDS = 3
 SWITCHES_PER_OPERATION = 2
-STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 BLAME, COUNTERS = "sched with blame", "with blame and counters"
 
 
@@ -50,14 +49,6 @@ class Cgroups:
 @pytest.fixture
 def cgroups(cgroup_root: Path, cgroup_layout: CgroupLayout) -> Cgroups:
     return Cgroups(cgroup_root, cgroup_layout)
-
-
-@pytest.fixture
-def bpf_statistics() -> Iterator[None]:
-    before = STATS.read_text()
-    STATS.write_text("1")
-    yield
-    STATS.write_text(before)
 
 
 @pytest.mark.parametrize("where", ["one cgroup", "two cgroups"])
