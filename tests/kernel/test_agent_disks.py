@@ -86,11 +86,16 @@ def is_left_alone(site: DiskSite, agent: AgentRun) -> None:
 
 
 def test_only_a_job_that_keeps_the_same_disk_busy_is_limited(site: DiskSite) -> None:
+    check(site)
+
+
+def check(site: DiskSite, *arguments: str) -> None:
+    """Run an agent with *arguments*; the job reads another disk than the service, then the same."""
     mine, other = site.disks
     job = site.below / "batch/job"
     with ExitStack() as stack:
         stack.enter_context(reading(mine, site.below / "web", size=4096))
-        agent = stack.enter_context(AgentRun(site)).ready()
+        agent = stack.enter_context(AgentRun(site, *arguments)).ready()
         with reading(other, job):
             eventually("waits of its own", lambda: state(agent) == "not-be")
             agent.watch(10, lambda: is_left_alone(site, agent))
