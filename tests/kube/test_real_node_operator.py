@@ -87,6 +87,11 @@ def has_paused(text: str) -> str:
     return text
 
 
+def named(events: list[Json], uid: str) -> list[Json]:
+    """Return those of *events* that are about the object *uid*."""
+    return [each for each in events if each["involvedObject"]["uid"] == uid]
+
+
 def has_no_place(pod: Json) -> bool:
     """Whether the scheduler has found no node for *pod*."""
     conditions = pod["status"].get("conditions", [])
@@ -123,6 +128,8 @@ def test_an_eviction_ends_with_kubelet_and_a_new_pod_waits(node: RealNode, busy:
         cgroup = besteffort(node, victim)
         node.wait("kubelet to remove its cgroup", lambda: not cgroup.exists())
         node.wait("a new pod without a node", lambda: [*map(has_no_place, pods())] == [True])
+        path = f"/api/v1/namespaces/{busy}/events?fieldSelector=reason%3DEvictedForMemory"
+        node.wait("an Event of the pod", lambda: named(admin.get(path)["items"], uid))
     finally:
         release.uninstall()
     taints = admin.get(f"/api/v1/nodes/{NODE}")["spec"].get("taints", [])
