@@ -31,17 +31,15 @@ MODULES = {"with": "controller.cli.main", "without": "tests.bench.looks_only"}
 PROFILE = """\
 name: nginx
 indicators:
-  runq_p99: {sweet_point: SWEET}
-  runq_delay_p99: {sweet_point: SWEET}
+  runq_p99: {sweet_point: 4ms}
+  runq_delay_p99: {sweet_point: 4ms}
 channels: [cpu]
 sched_idle: false
 """
 
 
-# The hog makes it wait for 4 to 8 ms: little more than it accepts, and far more.
-@pytest.mark.parametrize("sweet_point", ["4ms", "1ms"])
-def test_time_to_the_first_write(site: Site, sweet_point: str) -> None:
-    (site.home / "tight.yaml").write_text(PROFILE.replace("SWEET", sweet_point))
+def test_time_to_the_first_write(site: Site) -> None:
+    (site.home / "tight.yaml").write_text(PROFILE)
     site.write("profiles: [tight.yaml]\n")
     outweigh(site.root, 200)
     outweigh(site.root / "batch")
@@ -64,7 +62,7 @@ def test_time_to_the_first_write(site: Site, sweet_point: str) -> None:
     for how, found in took_ms.items():
         p95 = statistics.quantiles(found, n=20, method="inclusive")[-1]
         print(
-            f"\n{sweet_point}, {how}: {statistics.median(found):.0f} ms, p95 {p95:.0f} ms, "
+            f"\n{how}: {statistics.median(found):.0f} ms, p95 {p95:.0f} ms, "
             f"{min(found):.0f} to {max(found):.0f} ms; looks: {dict(looks[how])}"
         )
     assert statistics.median(took_ms["with"]) < statistics.median(took_ms["without"])
