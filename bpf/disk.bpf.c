@@ -4,8 +4,9 @@
 // block_rq_complete fires when a request is done. The kernel stamped the request when it was made
 // (start_time_ns, in the clock of bpf_ktime_get_ns), so there is no hook at its begin and no map of
 // requests. A request belongs to the cgroup for which it was made: that of the task which reads or
-// writes directly, and on cgroup v2 with the memory controller that of the page's owner. On v1 the
-// kernel writes pages back for the root cgroup, so these writes have no owner.
+// writes directly, and on cgroup v2 with the memory controller that of the page's owner (Writeback
+// in Documentation/admin-guide/cgroup-v2.rst). On v1 the kernel writes pages back for the root
+// cgroup, so these writes have no owner.
 //
 // A disk is taken as one server: its time from one completion to the next goes to the request that
 // is completed, from the moment at which this one was made. While a service waits, the disk works
@@ -48,12 +49,11 @@ struct requests {
 	u64 count; // of reads, and writes for which a task waits
 	u64 wait_ns;
 	u64 inflicted_ns; // part of wait_ns in which the disk worked for best-effort
-	u64 busy_ns;	  // of all requests
 };
 
 BPF_HASH(slot_of_cgroup, u64, struct place, MAX_SLOTS);
-// By the address of the request queue.
-BPF_HASH(disks, u64, struct disk, MAX_DISKS);
+// By the address of the request queue. The oldest make room: disks come and go with volumes.
+BPF_TABLE("lru_hash", u64, struct disk, disks, MAX_DISKS);
 BPF_F_TABLE("array", u32, struct requests, requests, MAX_SLOTS, BPF_F_MMAPABLE);
 
 static __always_inline struct place *place_of(u64 id)
@@ -88,8 +88,8 @@ static __always_inline struct disk *disk_of(u64 queue)
 	return disks.lookup(&queue);
 }
 
-// Add the time that @disk needed for a request made at @made, and return it.
-static __always_inline u64 add_work(struct disk *disk, u64 now, u64 made, u64 best_effort)
+// Add the time that @disk needed for a request made at @made.
+static __always_inline void add_work(struct disk *disk, u64 now, u64 made, u64 best_effort)
 {
 	u64 last = disk->last;
 	u64 begin = made > last ? made : last;
@@ -105,7 +105,6 @@ static __always_inline u64 add_work(struct disk *disk, u64 now, u64 made, u64 be
 	__sync_fetch_and_add(&disk->work.all_ns, busy);
 	if (best_effort)
 		__sync_fetch_and_add(&disk->work.best_effort_ns, busy);
-	return busy;
 }
 
 // The part of @wait in which @disk worked for best-effort.
@@ -141,19 +140,17 @@ int block_rq_complete(struct bpf_raw_tracepoint_args *ctx)
 	u64 cgroup = css ? member_u64(css, OFF_CSS_CGROUP) : 0;
 	struct place *place = cgroup ? find(cgroup) : NULL;
 	u64 now = bpf_ktime_get_ns();
-	u64 busy = add_work(disk, now, made, place && place->best_effort);
 
+	add_work(disk, now, made, place && place->best_effort);
 	if (!place)
 		return 0;
 	u32 slot = place->slot;
 	struct requests *mine = requests.lookup(&slot);
-
-	if (!mine)
-		return 0;
-	__sync_fetch_and_add(&mine->busy_ns, busy);
 	u32 flags = member_u32(request, OFF_REQUEST_FLAGS);
 	u32 op = flags & OP_MASK;
 
+	if (!mine)
+		return 0;
 	if (op != OP_READ && !(op == OP_WRITE && flags & SYNC))
 		return 0;
 	u64 wait = now > made ? now - made : 0;

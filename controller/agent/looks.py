@@ -20,7 +20,7 @@ from controller.core.model import Snapshot
 from controller.probes.sched_wake import WaitAlarm
 from controller.telemetry.report import PublishedState
 
-__all__ = ("FIGURE", "FigureAlarm", "Looks")
+__all__ = ("FIGURE", "Looks")
 
 # The signal to the control thread, which blocks it and waits for it between two ticks.
 FIGURE = signal.SIGRTMIN + 1

@@ -199,8 +199,8 @@ class WorkloadSample(NamedTuple):
     ``memory_limit_hits`` how often limits of the workload itself were reached; both only for
     services whose profile has an indicator of memory. ``disk_requests`` counts reads from disks and
     those writes for which a task waits, ``disk_wait_ns`` is their time, ``disk_inflicted_ns`` the
-    part of it in which the disk worked for best-effort, and ``disk_busy_ns`` the time that disks
-    needed for all requests of the workload; only where a profile has an indicator of disks.
+    part of it in which the disk worked for best-effort; only where a profile has an indicator of
+    disks.
     """
 
     cgroup: CgroupId
@@ -232,7 +232,6 @@ class WorkloadSample(NamedTuple):
     disk_requests: int | None = None
     disk_wait_ns: int | None = None
     disk_inflicted_ns: int | None = None
-    disk_busy_ns: int | None = None
 
 
 class Blame(NamedTuple):

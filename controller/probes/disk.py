@@ -29,14 +29,12 @@ class DiskUse(NamedTuple):
 
     ``disk_requests`` counts reads and those writes for which a task waits, ``disk_wait_ns`` is
     their time from begin to completion, ``disk_inflicted_ns`` the part of it in which the disk
-    worked for best-effort, 0 for best-effort itself. ``disk_busy_ns`` is the time that disks needed
-    for all requests of the workload.
+    worked for best-effort, 0 for best-effort itself.
     """
 
     disk_requests: int
     disk_wait_ns: int
     disk_inflicted_ns: int
-    disk_busy_ns: int
 
 
 _COUNTS = np.dtype([("count", "u8", len(DiskUse._fields))])

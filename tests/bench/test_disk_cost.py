@@ -6,15 +6,12 @@ They do not contain the cost of entering the program, and add about 50 ns of the
 a loop device in memory, so that requests come as fast as they can.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
 import statistics
 
 import pytest
 
-from controller.host.facts import CgroupLayout
-from tests.kernel.disks import made_disks, read_blocks
-from tests.kernel.test_disk_probe import Readers
+from tests.kernel import test_disk_probe as probe
+from tests.kernel.disks import read_blocks
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 
@@ -25,16 +22,11 @@ PLACES = {"itself": "service", "two levels below": "service/pod/container", "out
 MOST_NS = 150 + 50
 
 
-@pytest.fixture
-def readers(cgroup_layout: CgroupLayout, cgroup_root: Path) -> Iterator[Readers]:
-    with made_disks(1) as disks:
-        made = Readers(cgroup_layout, cgroup_root, disks)
-        yield made
-        made.close()
+readers = probe.readers
 
 
 @pytest.mark.usefixtures("bpf_statistics")
-def test_cost_of_a_request(readers: Readers) -> None:
+def test_cost_of_a_request(readers: probe.Readers) -> None:
     took_ns: dict[str, list[float]] = {place: [] for place in PLACES}
     for _ in range(ROUNDS):
         for place, name in PLACES.items():

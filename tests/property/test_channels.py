@@ -25,16 +25,10 @@ from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC
 from tests.sim.plants import (
     CacheNode,
-    DiskNode,
-    DiskWaitNode,
-    MemoryNode,
-    NetworkNode,
     ResourceNode,
 )
 from tests.support.loops.closed_loop import LAW, TICK_NS, ClosedLoop
-from tests.support.loops.resource_loop import MEASURES, demands, resource_settings
-
-KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode, DiskWaitNode)
+from tests.support.loops.resource_loop import KINDS, MEASURES, demands, resource_settings
 
 
 class Scaled:

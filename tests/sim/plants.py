@@ -460,7 +460,6 @@ class DiskWaitNode(DiskNode):
         self._count(self.service, "disk_requests", requests)
         self._count(self.service, "disk_wait_ns", wait_ns)
         self._count(self.service, "disk_inflicted_ns", wait_ns * part)
-        self._count(self.service, "disk_busy_ns", own * dt_ns)
         self._count(self.service, "io_bytes", self.service_rate * dt_ns / 1e9)
         for workload, use in zip(self.best_effort, used, strict=True):
             self._count(workload, "io_bytes", use * dt_ns / 1e9)

@@ -20,6 +20,7 @@ from tests.sim.plants import (
 )
 from tests.support.loops.closed_loop import LAW, TICKS_PER_S, ClosedLoop, filtered
 from tests.support.loops.resource_loop import (
+    KINDS,
     channel_of,
     closed,
     demands,
@@ -28,7 +29,6 @@ from tests.support.loops.resource_loop import (
     writes,
 )
 
-KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode, DiskWaitNode)
 GRADED = (NetworkNode, MemoryNode, DiskNode, DiskWaitNode)
 
 

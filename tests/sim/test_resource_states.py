@@ -25,7 +25,6 @@ from controller.core.settings import CoreMode, CoreSettings, LawSettings, SafeSt
 from controller.core.tuning import DEFAULT_LIMITS
 from tests.sim.plants import (
     CacheNode,
-    DiskNode,
     DiskWaitNode,
     MemoryNode,
     NetworkNode,
@@ -34,6 +33,7 @@ from tests.sim.plants import (
 from tests.support.loops.closed_loop import LAW, TICK_NS, TICKS_PER_S, ClosedLoop, filtered
 from tests.support.loops.resource_loop import (
     IN_ORDER,
+    KINDS,
     channel_of,
     closed,
     demands,
@@ -42,8 +42,6 @@ from tests.support.loops.resource_loop import (
     settings_of,
     writes,
 )
-
-KINDS: tuple[type[ResourceNode], ...] = (CacheNode, NetworkNode, MemoryNode, DiskNode, DiskWaitNode)
 
 
 @pytest.mark.parametrize("kind", KINDS)

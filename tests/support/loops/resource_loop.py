@@ -34,6 +34,9 @@ MEASURES: dict[type[ResourceNode], tuple[IndicatorName, Channel, float, float, f
 }
 
 
+KINDS = tuple(MEASURES)
+
+
 def resource_spec(kind: type[ResourceNode], filter_ns: int = 4 * SECOND_NS) -> IndicatorSpec:
     name, channel, sweet_point, tolerance, resolution = MEASURES[kind]
     return IndicatorSpec(

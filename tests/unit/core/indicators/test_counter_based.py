@@ -424,7 +424,6 @@ def waited(requests: int, wait_ms: float, inflicted_ms: float, cgroup: CgroupId)
         disk_requests=requests,
         disk_wait_ns=round(wait_ms * 1e6),
         disk_inflicted_ns=round(inflicted_ms * 1e6),
-        disk_busy_ns=0,
     )
 
 
