@@ -27,7 +27,8 @@ __all__ = (
     "without_levels",
 )
 
-HOG = "while :; do :; done"
+# Computes about an eighth of the time: more would only keep other tests from a CPU.
+HOG = "while :; do i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); done; sleep 0.02; done"
 # Runs a little, often: it waits for a CPU beside other work.
 _SERVICE = "while :; do sleep 0.005; i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; done"
 
@@ -99,12 +100,14 @@ def wait_for_squeeze(release: Release, namespace: str) -> None:
 
 
 def kill_agent(release: Release) -> None:
-    """Kill every process of the agent's pod."""
+    """Kill every process of the agent's pod, none of which can act on the end of another one."""
     uid = release.agent()["metadata"]["uid"]
     cgroup = release.node.host.cgroup("cpu", f"kubepods/burstable/pod{uid}")
-    for file in cgroup.glob("*/cgroup.procs"):
-        for pid in map(int, file.read_text().split()):
-            os.kill(pid, signal.SIGKILL)
+    files = sorted(cgroup.glob("*/cgroup.procs"))
+    pids = [pid for file in files for pid in map(int, file.read_text().split())]
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, signum)
 
 
 def without_levels(knobs: dict[str, str]) -> dict[str, str]:

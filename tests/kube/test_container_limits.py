@@ -186,9 +186,17 @@ def wait_for_resize(node: RealNode, pod: Json, name: str, amounts: Mapping[str, 
     node.wait(f"the resize of {name}", is_done)
 
 
-def finish(cgroup: Path) -> None:
+def finish(node: RealNode, cgroup: Path) -> None:
     """Let the program ``UNTIL`` in *cgroup* end."""
-    pid = int((cgroup / "cgroup.procs").read_text().split()[0])
+
+    def find() -> int | None:
+        # Before the program there is runc, whose files are not those of the container.
+        for pid in map(int, (cgroup / "cgroup.procs").read_text().split()):
+            if UNTIL.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        return None
+
+    pid = node.wait("the program", find)
     Path(f"/proc/{pid}/root/finish").touch()
 
 
@@ -212,7 +220,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     }
     pod = node.make_pod(namespace, "batch", {}, labels=BATCH, spec=spec)
     for name in ("first", "second"):
-        finish(squeezed(node, pod, name))
+        finish(node, squeezed(node, pod, name))
 
     def is_running() -> Json | None:
         now = node.pod(namespace, "batch")
@@ -232,7 +240,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     node.cluster.admin.call("PATCH", path, patch, kind)
     squeezed(node, pod, "debug")
     before = squeezed(node, pod, "sidecar")
-    finish(before)
+    finish(node, before)
     node.wait("another container", lambda: cgroup(node, pod, "sidecar") != before)
     squeezed(node, pod, "sidecar")
     counts = {

@@ -132,10 +132,12 @@ def test_a_release_by_hand_restores_what_a_killed_agent_left(release: Release, b
     node = release.node
     wait_for_squeeze(release, busy)
     node.stop("kubelet")  # which would start the agent again
-    kill_agent(release)
-    release.uninstall()
-    assert all(map(is_idle, hogs(node, busy)))
-    node.start_kubelet()
+    try:
+        kill_agent(release)
+        release.uninstall()
+        assert all(map(is_idle, hogs(node, busy)))
+    finally:
+        node.start_kubelet()
     # As the chart's README says.
     paths = {"cgroup": "/sys/fs/cgroup", "state": "/run/sweetpoint"}
     main = {

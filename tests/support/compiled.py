@@ -21,7 +21,7 @@ _cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sweet
 
 
 def keep_in(directory: Path) -> None:
-    """Use *directory*, and not one that outlives this run."""
+    """Use *directory*, and not that of the user."""
     global _cache
     _cache = directory
 

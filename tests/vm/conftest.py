@@ -23,6 +23,8 @@ from tests.support.compiled import keep_in, shared
 from tests.support.waiting import DEADLINE_S
 
 IN_GUEST = "SWEETPOINT_VM_REPORTS"
+# In the guest: where compiled programs are kept, because compiling takes it minutes.
+PROGRAMS = "SWEETPOINT_VM_PROGRAMS"
 TREE = Path(__file__).parents[2]
 # Only a guest that hangs reaches them, also on a busy machine.
 TIMEOUT_S = 5400.0
@@ -61,13 +63,18 @@ def _is_skipped() -> bool:
 def _command(directory: Path) -> Sequence[str]:
     command = f"{IN_GUEST}={directory} SWEETPOINT_VM_TESTS=1 SWEETPOINT_KERNEL_TESTS=1"
     command += f" SWEETPOINT_KUBE_TESTS={os.environ.get('SWEETPOINT_KUBE_TESTS', '')}"
+    command += f" {PROGRAMS}={shlex.quote(str(_programs()))}"
     command += f" PYTHONDONTWRITEBYTECODE=1 {shlex.quote(sys.executable)} -m pytest -m vm"
     command += f" -p no:cacheprovider -o tmp_path_retention_policy=none @{directory}/ids"
     return [str(TREE / "tools" / "test-kernel"), "run", command]
 
 
 def _environ(directory: Path) -> Mapping[str, str]:
-    return {"SWEETPOINT_VM_SHARE": str(directory)}
+    return {"SWEETPOINT_VM_SHARE": f"{directory}:{_programs()}"}
+
+
+def _programs() -> Path:
+    return shared("guest")
 
 
 def _prepare_guest() -> None:
@@ -80,8 +87,8 @@ def _prepare_guest() -> None:
     ):
         if not os.path.ismount(point):
             subprocess.run(["mount", "-t", kind, kind, point], check=True)
-    # One compilation of a program for all tests; the host's files cannot be written.
-    keep_in(Path("/run/sweetpoint/programs"))
+    # One compilation of a program for all runs.
+    keep_in(Path(os.environ[PROGRAMS]))
     use_cache(shared("tests"))
     # The limits of children are for machines that are ten times faster.
     compiler._TIMEOUT_S = cookie._CLEAR_S = DEADLINE_S

@@ -3,9 +3,9 @@
 """Restore after a SIGKILL at every step: resctrl with its groups and tasks, all cgroup v2 files.
 
 A process mounts resctrl, creates a group, moves a task into it, writes all knobs and restores
-them. It is killed after each step that has a lasting effect; then another process restores, and
-everything is as before. That the other steps make no difference is tested outside the guest, ten
-times faster.
+them. It is killed after each write, and after each record that was removed; then another process
+restores, and everything is as before. That the other steps make no difference is tested outside the
+guest, ten times faster.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ from tests.vm.guest.resctrl import GROUP, group_of, groups, is_mounted, mounted,
 pytestmark = pytest.mark.vm
 
 MIB = 1 << 20
-LASTING = ("after journal", "after write", "after task")
+LASTING = ("after write", "after task", "after journal remove")
 ROOT = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, "")
 GROUP_TARGET = ROOT._replace(path=GROUP)
 
