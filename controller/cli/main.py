@@ -52,6 +52,7 @@ COMMANDS = (
     "schema",
     "explain",
     "advise",
+    "trial",
     "learn",
     "replay",
     "simulate",

@@ -21,7 +21,7 @@ from controller.host.facts import die_with_parent
 from controller.host.names import printable
 from controller.host.os_errors import reason
 
-__all__ = ("Page", "SourceError", "own_page", "pages")
+__all__ = ("Page", "SourceError", "fetch", "own_address", "own_page", "pages")
 
 _TIMEOUT_S = 5.0
 # A page about a thousand workloads has less than one MiB.
@@ -64,7 +64,7 @@ def pages(
     while not stop.is_set():
         began_s = time.monotonic()
         try:
-            page = _fetch(url, token_file)
+            page = fetch(url, token_file)
         except SourceError as error:
             if first:
                 raise
@@ -83,7 +83,7 @@ def own_page(config: Path) -> Page:
     :raises SourceError: it cannot be had.
     :raises ConfigError: the configuration is invalid.
     """
-    return _fetch(*_own_address(config))
+    return fetch(*own_address(config))
 
 
 def _address(arguments: argparse.Namespace) -> tuple[str, Path | None]:
@@ -91,11 +91,16 @@ def _address(arguments: argparse.Namespace) -> tuple[str, Path | None]:
         if not arguments.url.startswith(("http://", "https://")):
             raise SourceError("--url must begin with http:// or https://")
         return arguments.url.rstrip("/"), arguments.token_file
-    url, token_file = _own_address(find_config(arguments))
+    url, token_file = own_address(find_config(arguments))
     return url, arguments.token_file or token_file
 
 
-def _own_address(path: Path) -> tuple[str, Path | None]:
+def own_address(path: Path) -> tuple[str, Path | None]:
+    """Return the URL of the agent whose configuration is *path*, and the file of its token.
+
+    :raises SourceError: the agent has no pages.
+    :raises ConfigError: the configuration is invalid.
+    """
     from controller.config.load import load
 
     config = load(path)
@@ -114,7 +119,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _fetch(url: str, token_file: Path | None) -> Page:
+def fetch(url: str, token_file: Path | None) -> Page:
+    """Return the page of the agent at *url*.
+
+    :raises SourceError: it cannot be had.
+    """
     headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
     try:
         request = urllib.request.Request(f"{url}/statusz", headers=headers)  # noqa: S310 - http(s)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 import math
 
-from controller.demo.interval import Interval, mean_interval, ratio_interval
 from controller.demo.results import MemoryRun, Phase, Row, longest_calm_s, rounds, summarise
 from controller.demo.table import NOTHING, format_ms
+from controller.trial.interval import Interval, mean_interval, ratio_interval
 
 __all__ = (
     "WINDOWS_WITHIN",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from controller.demo.interval import Interval, mean_interval
+from controller.trial.interval import Interval, mean_interval
 
 __all__ = ("Interval", "mean_interval", "spread")
 

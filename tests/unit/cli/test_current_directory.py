@@ -43,6 +43,7 @@ QUICK: dict[str, tuple[list[str], int | None]] = {
     # With children, of which two work at the same time.
     "simulate": (["--scenario", "smt", "--seconds", "2", "--warm-up", "1"], 0),
     "top": (["--config", "{home}/config.yaml", "--once"], 1),
+    "trial": (["--config", "{home}/config.yaml"], 1),
 }
 WITH_PROBES = {"run", "doctor", "learn", "demo"}
 

@@ -28,6 +28,7 @@ OF_AN_AGENT = {
     "explain": ["web"],
     "advise": [],
     "learn": ["web"],
+    "trial": [],
 }
 OTHERS = {"run", "doctor", "demo", "retire", "init", "schema", "replay", "simulate"}
 HOG = "workloads: [{name: batch, cgroup: /batch/*, class: best-effort}]"

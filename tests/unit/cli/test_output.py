@@ -23,7 +23,7 @@ workloads: [{{name: batch, cgroup: /b, class: best-effort}}]
 """
 SLO = "data: {colocation-config: '{}'}\n"
 # What needs no agent, no root and little time. Of the others: run and retire print nothing to
-# stdout, learn and top need an agent's probes or pages, init fails on a node of Kubernetes.
+# stdout, learn, top and trial need an agent's probes or pages, init fails on a node of Kubernetes.
 PRINTING = {
     "doctor": ["--json"],
     "demo": ["--simulate", "--be", "stress-ng", "--seconds", "2", "--report", "{home}/report.html"],
@@ -40,7 +40,7 @@ PRINTING = {
     "import-koordinator": ["{home}/slo.yaml"],
     "completion": ["bash"],
 }
-OTHERS = {"run", "retire", "learn", "top", "init"}
+OTHERS = {"run", "retire", "learn", "top", "init", "trial"}
 # The doctor compiles the probes, which takes seconds.
 NAMES = [
     pytest.param(name, marks=pytest.mark.thorough) if name == "doctor" else name

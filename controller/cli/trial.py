@@ -1,0 +1,221 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint trial``: what enforcing brings on this node, by a randomised trial."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+import json
+import os
+from pathlib import Path
+import random
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from controller.cli.common import (
+    DONE,
+    FAILED,
+    WRONG,
+    add_agent,
+    fail,
+    find_config,
+    find_data_dir,
+    find_state_dir,
+)
+from controller.core.units import NS_PER_SEC
+
+if TYPE_CHECKING:
+    from controller.cli.top_pages import Page
+    from controller.trial.blocks import Design, Pair
+
+__all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
+
+HELP = "find out what enforcing brings on this node, in blocks of random order"
+EXAMPLE = "sweetpoint trial --for 2h"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the sub-command to *parser*."""
+    for option, default, text in (
+        ("--for", "2h", "how long the trial takes"),
+        ("--block", "2m", "length of a paused block"),
+        ("--washout", "20s", "time at the begin of each block that is not measured"),
+    ):
+        parser.add_argument(
+            option,
+            dest=option[2:] + "_ns",
+            default=default,
+            metavar="TIME",
+            help=f"{text} (default: %(default)s)",
+        )
+    for option, default, text in (
+        ("--paused", "50%", "paused part of the time, at most 50%%"),
+        (
+            "--most-harm",
+            "50%",
+            "the trial ends when a service is above its sweet point for a part of a block that is "
+            "larger by this than with the other arm",
+        ),
+    ):
+        parser.add_argument(
+            option, default=default, metavar="SHARE", help=f"{text} (default: %(default)s)"
+        )
+    parser.add_argument("--seed", type=int, help="repeats the order of an earlier trial")
+    parser.add_argument(
+        "--blocks", type=Path, metavar="FILE", help="where pairs are kept (default: in data_dir)"
+    )
+    parser.add_argument(
+        "--read",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="only say what the pairs of a trial show; again for those of other nodes",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_agent(parser)
+    parser.set_defaults(state_dir=None, data_dir=None)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Return the exit code: 0 done, 1 no agent that enforces or ended early, 2 wrong options."""
+    from controller.config.yaml_document import ConfigError
+    from controller.trial.blocks import TrialError, load
+
+    try:
+        if arguments.read:
+            results = [load(path) for path in arguments.read]
+            _tell(arguments, [each.pairs for each in results], [each.node for each in results], "")
+            return DONE
+        return _run(arguments)
+    except (TrialError, ConfigError) as error:
+        return fail(error, WRONG)
+    except OSError as error:
+        return fail(error, FAILED)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from controller.cli.top_pages import SourceError
+    from controller.cli.trial_agent import HostAgent, SystemClock
+    from controller.cli.trial_text import announcement, progress
+    from controller.trial.blocks import Pair, append, start
+    from controller.trial.runner import Runner, TrialEndError
+
+    design, most_harm = _design(arguments)
+    config, state_dir = find_config(arguments), find_state_dir(arguments)
+    try:
+        agent = HostAgent(config, state_dir)
+        page = agent.first_page()
+    except SourceError as error:
+        return fail(error, FAILED)
+    if (problem := _not_ready(page)) is not None:
+        return fail(problem, FAILED)
+    path, data_dir = _file(arguments), find_data_dir(arguments)
+    node = _node(page)
+    start(path, node, design)
+    _say(announcement(design, path, data_dir))
+    runner = Runner(agent, SystemClock(), design, most_harm)
+    pairs: list[Pair] = []
+    ended = ""
+    # A terminal that is closed and a service manager end a trial as Ctrl-C does.
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.default_int_handler)
+    try:
+        for pair in runner.run():
+            append(path, pair)
+            pairs.append(pair)
+            _say([progress(pair, len(pairs), design)])
+    except TrialEndError as error:
+        ended = str(error)
+    except KeyboardInterrupt:
+        _tell(arguments, [pairs], [node], "interrupted")
+        raise
+    if runner.lost:
+        _say([f"{runner.lost} pairs were lost, because the agent was started again meanwhile"])
+    _tell(arguments, [pairs], [node], ended)
+    return FAILED if ended else DONE
+
+
+def _design(arguments: argparse.Namespace) -> "tuple[Design, float]":
+    """Return the design that the options give, and the harm that ends the trial.
+
+    :raises TrialError: an option has no such value.
+    """
+    from controller.core.units import UnitError, parse_duration, parse_ratio
+    from controller.trial.blocks import Design, TrialError
+
+    values = {}
+    for name, parse in (
+        *((name, parse_duration) for name in ("for_ns", "block_ns", "washout_ns")),
+        *((name, parse_ratio) for name in ("paused", "most_harm")),
+    ):
+        try:
+            values[name] = parse(getattr(arguments, name))
+        except UnitError as error:
+            option = name.removesuffix("_ns").replace("_", "-")
+            raise TrialError(f"--{option}: {error}") from None
+    seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
+    design = Design.of(
+        values["for_ns"] / NS_PER_SEC,
+        values["block_ns"] / NS_PER_SEC,
+        values["washout_ns"] / NS_PER_SEC,
+        values["paused"],
+        seed,
+    )
+    return design, values["most_harm"]
+
+
+def _not_ready(page: "Page") -> str | None:
+    """Return why an agent with *page* cannot be tried."""
+    from controller.host.names import printable
+
+    mode = page.get("mode")
+    if mode != "enforce":
+        return f"the agent is in mode {printable(str(mode))}: a trial needs one that enforces"
+    if page.get("pauses"):
+        return "the agent is paused; 'sweetpoint resume' ends it, and a trial begins with none"
+    return None
+
+
+def _node(page: "Page") -> str:
+    from controller.page.view import mapping, text
+
+    return text(mapping(page.get("cluster")).get("node")) or os.uname().nodename
+
+
+def _file(arguments: argparse.Namespace) -> Path:
+    """Return the file for the pairs, in a directory that exists."""
+    if arguments.blocks is not None:
+        named: Path = arguments.blocks
+        return named
+    directory = find_data_dir(arguments) / "trials"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory / f"{time.strftime('%Y-%m-%dT%H%M%SZ', time.gmtime())}.jsonl"
+
+
+def _say(lines: Iterable[str]) -> None:
+    """Print progress, which is not part of the result."""
+    for line in lines:
+        print(f"sweetpoint: {line}", file=sys.stderr, flush=True)
+
+
+def _tell(
+    arguments: argparse.Namespace,
+    nodes: "Sequence[Sequence[Pair]]",
+    names: Sequence[str],
+    ended: str,
+) -> None:
+    """Print what the pairs of *nodes* show; *ended*: why the trial ended before its time."""
+    from controller.cli.trial_text import lines, plain
+    from controller.host.names import printable
+    from controller.trial.analysis import analyse
+
+    findings = analyse(nodes)
+    if arguments.json:
+        found = {"nodes": list(names), "ended": ended, "findings": [*map(plain, findings)]}
+        print(json.dumps(found, indent=2))
+        return
+    if ended:
+        print(f"ended before its time: {printable(ended)}")
+    for line in lines(nodes, findings):
+        print(printable(line))

@@ -1,0 +1,184 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The blocks of a trial: their order, what was measured in each, and their file.
+
+The file has JSON lines: a head, then a line for each pair of blocks. So a trial that was killed
+keeps all pairs that it finished, and the files of several nodes can be analysed together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+import json
+from pathlib import Path
+import random
+from typing import Any, NamedTuple
+
+__all__ = ("Arm", "Block", "Design", "Pair", "Results", "TrialError", "append", "load", "start")
+
+_VERSION = 1
+# A day of the shortest pairs has less.
+_MOST_BYTES = 64 << 20
+_FEWEST_PAIRS = 3
+
+
+class TrialError(Exception):
+    """A trial cannot begin, or a file is not that of a trial; the message says what to do."""
+
+
+class Arm(StrEnum):
+    """What the agent does in a block."""
+
+    ENFORCE = "enforce"
+    PAUSE = "pause"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """Lengths in seconds. The first ``washout_s`` of each block are not measured."""
+
+    pairs: int
+    enforce_s: float
+    pause_s: float
+    washout_s: float
+    seed: int
+
+    @classmethod
+    def of(
+        cls, total_s: float, pause_s: float, washout_s: float, paused_share: float, seed: int
+    ) -> "Design":
+        """Return the design with as many pairs as *total_s* has room for.
+
+        *paused_share* is the paused part of the time, above 0 and at most 0.5.
+
+        :raises TrialError: fewer than three pairs, a share out of range, or a block that is not
+            twice as long as *washout_s*.
+        """
+        if not 0 < paused_share <= 0.5:
+            raise TrialError("--paused must be above 0% and at most 50%")
+        if pause_s < 2 * washout_s:
+            raise TrialError("--block must be at least twice --washout")
+        pair_s = pause_s / paused_share
+        pairs = int(total_s / pair_s)
+        if pairs < _FEWEST_PAIRS:
+            raise TrialError(
+                f"there is no room for {_FEWEST_PAIRS} pairs of {pair_s:.0f} s: choose a longer "
+                "--for or a shorter --block"
+            )
+        return cls(
+            pairs=pairs,
+            enforce_s=pair_s - pause_s,
+            pause_s=pause_s,
+            washout_s=washout_s,
+            seed=seed,
+        )
+
+    def length_s(self, arm: Arm) -> float:
+        """Return the length of a block of *arm*, with its first seconds."""
+        return self.enforce_s if arm is Arm.ENFORCE else self.pause_s
+
+    @property
+    def total_s(self) -> float:
+        """The length of all blocks."""
+        return self.pairs * (self.enforce_s + self.pause_s)
+
+    def order(self) -> list[tuple[Arm, Arm]]:
+        """Return the arms of each pair: either order is equally likely, and ``seed`` decides."""
+        numbers = random.Random(self.seed)  # noqa: S311 - to be repeated
+        orders = ((Arm.ENFORCE, Arm.PAUSE), (Arm.PAUSE, Arm.ENFORCE))
+        return [numbers.choice(orders) for _ in range(self.pairs)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What was measured in a block, without its first seconds.
+
+    ``suffered_ratio`` is, by service, the part of the time above a sweet point, on the channel with
+    the most. ``values`` are the means of indicators by ``service indicator``, in their units;
+    those of times have ``(ms)`` after their name.
+    ``best_effort_cpus`` is the CPU time of best-effort work per second, ``agent_cpus`` that of the
+    agent, ``stolen_ratio`` the part of all CPUs that the hypervisor took.
+    """
+
+    arm: Arm
+    began_s: float
+    measured_s: float
+    suffered_ratio: Mapping[str, float]
+    values: Mapping[str, float]
+    best_effort_cpus: float
+    agent_cpus: float
+    stolen_ratio: float
+
+
+class Pair(NamedTuple):
+    """The two blocks of a pair, in whichever order they ran."""
+
+    enforce: Block
+    pause: Block
+
+
+class Results(NamedTuple):
+    """The design of a trial on ``node``, and its pairs so far."""
+
+    node: str
+    design: Design
+    pairs: Sequence[Pair]
+
+
+def start(path: Path, node: str, design: Design) -> None:
+    """Begin the file *path*, which must not exist.
+
+    :raises OSError: it exists, or cannot be written.
+    """
+    with path.open("x", encoding="utf-8") as file:
+        head = {"version": _VERSION, "node": node, "design": asdict(design)}
+        file.write(json.dumps(head) + "\n")
+
+
+def append(path: Path, pair: Pair) -> None:
+    """Add *pair* to the file.
+
+    :raises OSError: it cannot be written.
+    """
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({arm: asdict(getattr(pair, arm)) for arm in Arm}) + "\n")
+
+
+def load(path: Path) -> Results:
+    """Return what the file *path* has. A last line that was cut off is left out.
+
+    :raises TrialError: it is not a file of a trial, or of a newer version.
+    :raises OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise TrialError(f"{path}: larger than {_MOST_BYTES >> 20} MiB")
+    head, *lines = data.split(b"\n")
+    try:
+        fields = json.loads(head)
+        version = fields["version"]
+        if version != _VERSION:
+            raise TrialError(f"{path}: version {ascii(version)[:40]} is not known")
+        design = Design(**fields["design"])
+        pairs = [_pair(json.loads(line)) for line in lines[:-1]]
+        return Results(str(fields["node"]), design, pairs)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise TrialError(f"{path}: not the file of a trial, or damaged") from None
+
+
+def _pair(fields: dict[str, Any]) -> Pair:
+    return Pair(*(_block(fields[arm]) for arm in Arm))
+
+
+def _block(fields: dict[str, Any]) -> Block:
+    block = Block(**{**fields, "arm": Arm(fields["arm"])})
+    numbers = [
+        *(block.began_s, block.measured_s, block.best_effort_cpus),
+        *(block.agent_cpus, block.stolen_ratio),
+        *block.suffered_ratio.values(),
+        *block.values.values(),
+    ]
+    if not all(type(each) in (int, float) for each in numbers):
+        raise TypeError("not a number")
+    return block

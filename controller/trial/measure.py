@@ -1,0 +1,133 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a block measures, from the pages (/statusz) that an agent answers meanwhile.
+
+Times and CPU seconds are differences of counters, so they do not depend on how often the agent is
+asked; indicators are means of the values in the pages.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.core.decision import IndicatorStatus
+from controller.core.model import QosClass
+from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.page.view import mapping, number, records, text
+from controller.trial.blocks import Arm, Block
+
+__all__ = ("CounterResetError", "Meter", "Page", "read_host_cpu")
+
+Page = Mapping[str, Any]
+
+
+class CounterResetError(Exception):
+    """The agent was started again since the page before."""
+
+
+def read_host_cpu() -> tuple[int, int]:
+    """Return the ticks of all CPUs since boot, and those that the hypervisor took (/proc/stat)."""
+    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(fields), fields[7]
+
+
+class Meter:
+    """Adds up pages of one block from *page* on. *began_s*: since 1970."""
+
+    def __init__(self, arm: Arm, page: Page, began_s: float) -> None:
+        self._arm, self._began_s = arm, began_s
+        self._first = self._last = page
+        self._host = read_host_cpu()
+        self._best_effort_ns = 0.0
+        self._values: dict[str, list[float]] = defaultdict(list)
+
+    def take(self, page: Page) -> None:
+        """Take the next page.
+
+        :raises CounterResetError: it is that of another run of the agent.
+        """
+        if page.get("time_ns") == self._last.get("time_ns"):
+            return  # no tick since
+        if _ran_ns(page) < _ran_ns(self._last):
+            raise CounterResetError
+        self._best_effort_ns += _oncpu_since_ns(page, self._last)
+        for loop in records(mapping(page.get("plan")).get("loops")):
+            value = number(loop.get("value"))
+            if value is not None and loop.get("status") == IndicatorStatus.FRESH:
+                name = f"{text(loop.get('service'))} {text(loop.get('indicator'))}"
+                if loop.get("is_time") is True:
+                    name, value = f"{name} (ms)", value / NS_PER_MS
+                self._values[name].append(value)
+        self._last = page
+
+    @property
+    def measured_s(self) -> float:
+        """The time of the agent's plans since the first page."""
+        return (_ran_ns(self._last) - _ran_ns(self._first)) / NS_PER_SEC
+
+    def suffered_s(self) -> dict[str, float]:
+        """Return how long each service was above a sweet point, on its worst channel."""
+        before, now = _suffered_ns(self._first), _suffered_ns(self._last)
+        found = {service: 0.0 for service in _services(self._last)}
+        for (service, channel), time_ns in now.items():
+            passed_s = (time_ns - before.get((service, channel), 0.0)) / NS_PER_SEC
+            found[service] = max(found.get(service, 0.0), passed_s)
+        return found
+
+    def block(self) -> Block:
+        """Return what was measured so far."""
+        ticks, stolen = (now - then for now, then in zip(read_host_cpu(), self._host, strict=True))
+        measured_s = max(self.measured_s, 1e-9)
+        agent_s = _agent_s(self._last) - _agent_s(self._first)
+        return Block(
+            arm=self._arm,
+            began_s=self._began_s,
+            measured_s=self.measured_s,
+            suffered_ratio={
+                service: min(1.0, time_s / measured_s)
+                for service, time_s in self.suffered_s().items()
+            },
+            values={name: sum(each) / len(each) for name, each in self._values.items()},
+            best_effort_cpus=self._best_effort_ns / NS_PER_SEC / measured_s,
+            agent_cpus=agent_s / measured_s,
+            stolen_ratio=stolen / max(1, ticks),
+        )
+
+
+def _ran_ns(page: Page) -> float:
+    return number(page.get("ran_ns")) or 0.0
+
+
+def _agent_s(page: Page) -> float:
+    return number(mapping(page.get("agent")).get("cpu_s")) or 0.0
+
+
+def _services(page: Page) -> set[str]:
+    loops = records(mapping(page.get("plan")).get("loops"))
+    return {text(loop.get("service")) for loop in loops}
+
+
+def _suffered_ns(page: Page) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for each in records(page.get("suffered")):
+        key = text(each.get("service")), text(each.get("channel"))
+        found[key] += number(each.get("time_ns")) or 0.0
+    return found
+
+
+def _oncpu_since_ns(page: Page, last: Page) -> float:
+    """Return the CPU time of best-effort workloads; a new one counts from its begin."""
+    before = _best_effort_ns(last)
+    return sum(
+        max(0.0, oncpu_ns - before.get(path, 0.0))
+        for path, oncpu_ns in _best_effort_ns(page).items()
+    )
+
+
+def _best_effort_ns(page: Page) -> dict[str, float]:
+    return {
+        text(each.get("path"), most=4096): oncpu_ns
+        for each in records(page.get("workloads"))
+        if each.get("qos") == QosClass.BE and (oncpu_ns := number(each.get("oncpu_ns"))) is not None
+    }

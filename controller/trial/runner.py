@@ -1,0 +1,165 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a trial: pauses the agent in one block of each pair and measures in both.
+
+Each pause ends by itself a few seconds after its block. So a runner that is killed leaves an agent
+that soon enforces again, and nothing else.
+"""
+
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Protocol
+
+from controller.page.view import number, records, text
+from controller.trial.blocks import Arm, Block, Design, Pair
+from controller.trial.measure import CounterResetError, Meter, Page
+
+__all__ = ("Agent", "Clock", "Runner", "TrialEndError")
+
+# How often the agent is asked; it answers between two ticks.
+_ASK_EVERY_S = 2.0
+# How long the agent may not answer, or not obey a pause or its end.
+_ANSWER_WITHIN_S = 30.0
+# How much longer than its block a pause would last if nothing ended it.
+_MARGIN_S = 10.0
+# A part of a block as small as this says nothing about the whole.
+_LEAST_S = 5.0
+
+
+class TrialEndError(Exception):
+    """The trial ends before its time; the message says why."""
+
+
+class Agent(Protocol):
+    """The agent of this host, which enforces."""
+
+    def page(self) -> Page | None:
+        """Return /statusz; ``None``: there is no answer now."""
+
+    def pause(self, until_s: float) -> None:
+        """Pause everything until *until_s*, since 1970.
+
+        :raises TrialEndError: the pause cannot be written.
+        """
+
+    def resume(self) -> None:
+        """End the pause that ``pause`` began, and no other one."""
+
+
+class Clock(Protocol):
+    """Time since 1970 in seconds."""
+
+    def now_s(self) -> float:
+        """Return the time."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class Runner:
+    """Runs the blocks of *design* on *agent*.
+
+    *most_harm* ends the trial: the largest part of a block, 0 to 1, by which a service may be
+    longer above its sweet point than it is in blocks of the other arm.
+    """
+
+    def __init__(self, agent: Agent, clock: Clock, design: Design, most_harm: float) -> None:
+        self._agent, self._clock, self._design = agent, clock, design
+        self._most_harm = most_harm
+        self._blocks: dict[Arm, list[Block]] = {arm: [] for arm in Arm}
+        self._until_s = 0.0
+        self.lost = 0
+
+    def run(self) -> Iterator[Pair]:
+        """Yield each pair when it has been measured; at the end the agent enforces.
+
+        A pair in which the agent was started again is lost, which ``lost`` counts.
+
+        :raises TrialEndError: a service is hurt too much, another pause is in force, or the agent
+            does not answer or does not enforce.
+        """
+        try:
+            for arms in self._design.order():
+                try:
+                    blocks = {arm: self._block(arm) for arm in arms}
+                except CounterResetError:
+                    self.lost += 1
+                    continue
+                for arm, block in blocks.items():
+                    self._blocks[arm].append(block)
+                yield Pair(blocks[Arm.ENFORCE], blocks[Arm.PAUSE])
+        finally:
+            self._agent.resume()
+
+    def _block(self, arm: Arm) -> Block:
+        began_s = self._clock.now_s()
+        end_s = began_s + self._design.length_s(arm)
+        if arm is Arm.PAUSE:
+            self._until_s = end_s + _MARGIN_S
+            self._agent.pause(self._until_s)
+        else:
+            self._agent.resume()
+        try:
+            *_, page = self._obeying(arm), *self._pages(arm, began_s + self._design.washout_s)
+            meter = Meter(arm, page, began_s)
+            for page in self._pages(arm, end_s):
+                meter.take(page)
+                self._check_harm(arm, meter)
+        finally:
+            if arm is Arm.PAUSE:
+                self._agent.resume()
+        return meter.block()
+
+    def _obeying(self, arm: Arm) -> Page:
+        """Return the first page of an agent that does what *arm* says."""
+        stop_s = self._clock.now_s() + _ANSWER_WITHIN_S
+        while self._clock.now_s() < stop_s:
+            page = self._agent.page()
+            if page is not None and bool(records(page.get("pauses"))) is (arm is Arm.PAUSE):
+                return page
+            self._clock.sleep(_ASK_EVERY_S / 4)
+        raise TrialEndError(
+            f"the agent did not {'pause' if arm is Arm.PAUSE else 'enforce'} within "
+            f"{_ANSWER_WITHIN_S:.0f} s; does 'sweetpoint status' name another pause?"
+        )
+
+    def _pages(self, arm: Arm, until_s: float) -> Iterator[Page]:
+        """Yield pages of the agent until *until_s*, the last one then."""
+        answered_s = self._clock.now_s()
+        while True:
+            now_s = self._clock.now_s()
+            page = self._agent.page()
+            if page is not None:
+                self._check(arm, page)
+                answered_s = now_s
+                yield page
+            elif now_s - answered_s > _ANSWER_WITHIN_S:
+                raise TrialEndError(f"the agent did not answer for {_ANSWER_WITHIN_S:.0f} s")
+            if now_s >= until_s:
+                return
+            self._clock.sleep(min(_ASK_EVERY_S, until_s - now_s))
+
+    def _check(self, arm: Arm, page: Page) -> None:
+        """Check that no other command changes what the agent does."""
+        if page.get("mode") != "enforce":
+            raise TrialEndError(f"the agent is in mode {text(page.get('mode'))}")
+        ends_s = [number(each.get("until_s")) for each in records(page.get("pauses"))]
+        own_s = [self._until_s] if arm is Arm.PAUSE else []
+        if ends_s != own_s:
+            raise TrialEndError("another command began or ended a pause")
+
+    def _check_harm(self, arm: Arm, meter: Meter) -> None:
+        """Check that the services are not much worse off than in blocks of the other arm."""
+        others = [block for other in Arm if other is not arm for block in self._blocks[other]]
+        if not others or meter.measured_s < _LEAST_S:
+            return
+        length_s = self._design.length_s(arm) - self._design.washout_s
+        for service, suffered_s in meter.suffered_s().items():
+            usual = fmean(block.suffered_ratio.get(service, 0.0) for block in others)
+            if suffered_s / length_s - usual > self._most_harm:
+                doing = "pausing" if arm is Arm.PAUSE else "enforcing"
+                raise TrialEndError(
+                    f"{doing} hurts {service}: above its sweet point for {suffered_s:.0f} s of a "
+                    f"block of {length_s:.0f} s, and {usual:.0%} of the time otherwise "
+                    "(--most-harm)"
+                )

@@ -1,0 +1,113 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sweetpoint trial`` with a running agent: it pauses in turns, and any end of it is harmless."""
+
+from collections.abc import Iterator
+import json
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from controller.trial.blocks import load
+from tests.kernel.agent import AgentRun, Site
+from tests.support.waiting import DEADLINE_S, eventually
+
+pytestmark = [pytest.mark.kernel, pytest.mark.apart]
+
+PAIRS = 3
+# With this seed the first block is a paused one.
+SEED = ("--seed", "0")
+SHORT = ("--for", "18s", "--block", "3s", "--washout", "1s", *SEED)
+
+
+@pytest.fixture
+def agent(site: Site) -> Iterator[AgentRun]:
+    site.write("tick: 100ms\n")
+    with AgentRun(site) as run:
+        yield run.ready().enforcing()
+
+
+def begin(site: Site, *options: str) -> subprocess.Popen[str]:
+    """Start a trial of the agent of *site*."""
+    words = ("trial", "--config", str(site.config), *options)
+    command = [sys.executable, "-m", "controller.cli.main", *words]
+    return subprocess.Popen(
+        command,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Programs in the background of a shell ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def finish(trial: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = trial.communicate(timeout=DEADLINE_S)
+    return trial.returncode, out, err
+
+
+def files(site: Site) -> list[Path]:
+    return [*(site.home / "data" / "trials").glob("*.jsonl")]
+
+
+def test_it_pauses_in_turns_and_says_what_it_found(site: Site, agent: AgentRun) -> None:
+    before = site.knobs()
+    trial = begin(site, *SHORT, "--json")
+    eventually("a pause", lambda: not site.protected())
+    eventually("the agent enforces again", site.protected)
+    code, out, err = finish(trial)
+    assert code == 0, err
+    eventually("no pause", lambda: agent.status()["pauses"] == [])
+    eventually("the knobs of before", lambda: site.knobs() == before)
+    (file,) = files(site)
+    node, design, pairs = load(file)
+    assert (node, design.pairs, len(pairs)) == (os.uname().nodename, PAIRS, PAIRS)
+    assert all(block.measured_s > 0 for pair in pairs for block in pair)
+    found = json.loads(out)
+    assert found["ended"] == ""
+    assert "web" in {each["name"] for each in found["findings"]}
+    assert f"pair {PAIRS} of {PAIRS}: web above its sweet point" in err
+    assert "what it can show is not known" in err  # the agent is young
+    again = begin(site, "--read", str(file), "--json")
+    code, out, _ = finish(again)
+    assert code == 0 and json.loads(out) == found
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_its_pause(
+    site: Site, agent: AgentRun, signum: signal.Signals
+) -> None:
+    trial = begin(site, "--for", "1h", "--block", "10m", *SEED)
+    eventually("a pause", lambda: not site.protected())
+    trial.send_signal(signum)
+    code, out, _ = finish(trial)
+    assert code == 130
+    assert "ended before its time: interrupted" in out
+    assert "no pair was finished" in out
+    eventually("the agent enforces again", site.protected)
+    eventually("no pause", lambda: agent.status()["pauses"] == [])
+
+
+def test_after_a_kill_the_pause_ends_by_itself(site: Site, agent: AgentRun) -> None:
+    trial = begin(site, *SHORT)
+    eventually("a pause", lambda: not site.protected())
+    trial.kill()
+    finish(trial)
+    assert not site.protected()
+    eventually("the agent enforces again", site.protected)
+
+
+def test_an_agent_that_does_not_enforce(site: Site) -> None:
+    site.write(mode="observe")
+    with AgentRun(site) as agent:
+        agent.ready()
+        code, _, err = finish(begin(site, *SHORT))
+    assert code == 1
+    assert "the agent is in mode observe: a trial needs one that enforces" in err
+    code, _, err = finish(begin(site, *SHORT))
+    assert code == 1 and "does the agent run?" in err
+    assert files(site) == []

@@ -1,0 +1,80 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.cli.main import main
+from controller.trial.blocks import Design, append, start
+from tests.unit.trial.made import noisy_pairs
+
+DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
+
+
+def saved(path: Path, seed: int, count: int = 8, less: float = 0.3) -> Path:
+    start(path, f"node-{seed}", DESIGN)
+    for pair in noisy_pairs(seed, count, less=less, work=0.9):
+        append(path, pair)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--for", "soon"), "--for: 'soon' is not a duration"),
+        (("--washout", "2"), "--washout: '2' is not a duration"),
+        (("--paused", "half"), "--paused: 'half' is not"),
+        (("--most-harm", "little"), "--most-harm: 'little' is not"),
+        (("--paused", "80%"), "--paused must be above 0% and at most 50%"),
+        (("--for", "5m"), "choose a longer --for or a shorter --block"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trial", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_pairs_show_is_told_in_a_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trial", "--read", str(saved(tmp_path / "one", 1))]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "8 pairs; each line: enforcing, paused, effect with its 95 % interval"
+    assert lines[0].startswith("  web: above its sweet point 1") and lines[0].endswith(": better")
+    assert lines[1].startswith("  best-effort work: 0.") and lines[1].endswith(": worse")
+    assert lines[2] == "  the agent used 0.020 and 0.020 CPUs"
+    assert lines[3] == "  the host took 0.010 and 0.010 of the CPU time"
+
+
+def test_nodes_are_put_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read = [word for n in (1, 2) for word in ("--read", str(saved(tmp_path / str(n), n)))]
+    assert main(["trial", *read]) == 0
+    assert capsys.readouterr().out.startswith("16 pairs on 2 nodes; ")
+    assert main(["trial", *read, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["nodes"] == ["node-1", "node-2"]
+    assert [each["verdict"] for each in found["findings"]] == ["better", "worse"]
+
+
+def test_json_has_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trial", "--json", "--read", str(saved(tmp_path / "one", 1, count=1))]) == 0
+    text = capsys.readouterr().out
+    assert "Infinity" not in text
+    assert json.loads(text)["findings"][0]["effect"][1:] == [None, None]
+
+
+def test_a_pair_that_would_tell_more_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trial", "--read", str(saved(tmp_path / "one", 6, count=4, less=0.06))]) == 0
+    assert "more pairs would show an effect of this size" in capsys.readouterr().out
+
+
+def test_a_file_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other").write_text("{}\n")
+    assert main(["trial", "--read", str(tmp_path / "other")]) == 2
+    assert "not the file of a trial" in capsys.readouterr().err
+    assert main(["trial", "--read", str(tmp_path / "none")]) == 1

@@ -1,0 +1,113 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Made-up blocks, and a made-up agent whose pages follow a virtual clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+import random
+from typing import Any
+
+from controller.trial.blocks import Arm, Block, Pair
+
+__all__ = ("MadeAgent", "block", "noisy_pairs", "pair")
+
+NS = 10**9
+
+
+def block(arm: Arm, suffered: float = 0.1, work: float = 1.0, **values: float) -> Block:
+    return Block(
+        arm=arm,
+        began_s=1000.0,
+        measured_s=100.0,
+        suffered_ratio={"web": suffered},
+        values=values,
+        best_effort_cpus=work,
+        agent_cpus=0.02,
+        stolen_ratio=0.01,
+    )
+
+
+def pair(enforce: tuple[float, float], pause: tuple[float, float]) -> Pair:
+    """Return a pair with what the service suffered and the work in either block."""
+    return Pair(block(Arm.ENFORCE, *enforce), block(Arm.PAUSE, *pause))
+
+
+def noisy_pairs(seed: int, count: int, less: float = 0.0, work: float = 1.0) -> list[Pair]:
+    """Return pairs in which enforcing takes *less* of the suffering and leaves *work*."""
+    numbers = random.Random(seed)
+    return [
+        pair(
+            (0.4 + numbers.gauss(0, 0.05) - less, work * numbers.lognormvariate(0, 0.05)),
+            (0.4 + numbers.gauss(0, 0.05), numbers.lognormvariate(0, 0.05)),
+        )
+        for _ in range(count)
+    ]
+
+
+@dataclass
+class MadeAgent:
+    """An agent and its clock. ``suffers`` gives the suffering part of the time, by whether paused.
+
+    ``at`` are calls at times; ``pauses`` are the ends of those in force.
+    """
+
+    suffers: Callable[[bool], float] = lambda paused: 0.5 if paused else 0.1
+    mode: str = "enforce"
+    at: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    now: float = 1000.0
+    pauses: list[float] = field(default_factory=list)
+    ran_s: float = 0.0
+    suffered_s: float = 0.0
+    oncpu_s: float = 0.0
+    answers: bool = True
+    log: list[tuple[float, str]] = field(default_factory=list)
+    own: float | None = None
+
+    def now_s(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end - 1e-9:
+            step = min(0.5, end - self.now)
+            self.now += step
+            self.pauses = [until for until in self.pauses if until > self.now]
+            paused = bool(self.pauses)
+            self.ran_s += step
+            self.suffered_s += step * self.suffers(paused)
+            self.oncpu_s += step * (1.5 if paused else 1.0)
+            for event in [each for each in self.at if each[0] <= self.now]:
+                self.at.remove(event)
+                event[1]()
+
+    def page(self) -> dict[str, Any] | None:
+        if not self.answers:
+            return None
+        loop = {"service": "web", "indicator": "runq_p99", "status": "fresh", "value": 2e6}
+        loop["is_time"] = True
+        return {
+            "mode": self.mode,
+            "pauses": [{"until_s": until} for until in self.pauses],
+            "time_ns": round(self.now * NS),
+            "ran_ns": round(self.ran_s * NS),
+            "plan": {"loops": [loop]},
+            "suffered": [
+                {"service": "web", "channel": "cpu", "state": "x", "time_ns": self.suffered_s * NS}
+            ],
+            "workloads": [
+                {"path": "/batch", "qos": "best-effort", "oncpu_ns": self.oncpu_s * NS},
+                {"path": "/web", "qos": "latency-sensitive", "oncpu_ns": 7 * self.now * NS},
+            ],
+            "agent": {"cpu_s": 0.02 * self.ran_s},
+        }
+
+    def pause(self, until_s: float) -> None:
+        self.own = until_s
+        self.pauses = [until_s]
+        self.log.append((self.now, "pause"))
+
+    def resume(self) -> None:
+        if self.own in self.pauses:
+            self.pauses.remove(self.own)
+            self.log.append((self.now, "resume"))
+        self.own = None

@@ -1,0 +1,91 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.trial.blocks import Arm, Design, TrialError, append, load, start
+from tests.unit.trial.made import noisy_pairs
+
+DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
+
+
+def test_a_design_has_as_many_pairs_as_there_is_room_for() -> None:
+    assert (DESIGN.pairs, DESIGN.enforce_s, DESIGN.total_s) == (30, 120.0, 7200.0)
+    seldom = Design.of(7200.0, 120.0, 20.0, 0.2, 7)
+    assert (seldom.pairs, seldom.enforce_s, seldom.pause_s) == (12, 480.0, 120.0)
+    assert (seldom.length_s(Arm.ENFORCE), seldom.length_s(Arm.PAUSE)) == (480.0, 120.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((7200.0, 120.0, 20.0, 0.6), "--paused must be"),
+        ((7200.0, 120.0, 20.0, 0.0), "--paused must be"),
+        ((7200.0, 30.0, 20.0, 0.5), "twice --washout"),
+        ((500.0, 120.0, 20.0, 0.5), "no room for 3 pairs of 240 s"),
+    ],
+)
+def test_a_design_that_is_not_possible(
+    arguments: tuple[float, float, float, float], message: str
+) -> None:
+    with pytest.raises(TrialError, match=message):
+        Design.of(*arguments, 1)
+
+
+def test_the_seed_decides_the_order() -> None:
+    assert DESIGN.order() == Design.of(7200.0, 120.0, 20.0, 0.5, 7).order()
+    firsts = {seed: [first for first, _ in Design.of(7200.0, 120.0, 20.0, 0.5, seed).order()]
+              for seed in range(40)}  # fmt: skip
+    assert len({tuple(each) for each in firsts.values()}) == 40
+    paused = sum(first is Arm.PAUSE for each in firsts.values() for first in each)
+    assert 0.4 < paused / (40 * 30) < 0.6
+
+
+def test_a_file_has_all_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "trial.jsonl"
+    pairs = noisy_pairs(1, 3)
+    start(path, "node-1", DESIGN)
+    for pair in pairs:
+        append(path, pair)
+    assert load(path) == ("node-1", DESIGN, pairs)
+    with pytest.raises(FileExistsError):
+        start(path, "node-1", DESIGN)
+    assert len(load(path).pairs) == 3
+
+
+def test_a_pair_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "trial.jsonl"
+    start(path, "node-1", DESIGN)
+    for pair in noisy_pairs(1, 2):
+        append(path, pair)
+    data = path.read_bytes()
+    path.write_bytes(data[:-10])
+    assert len(load(path).pairs) == 1
+
+
+def test_a_file_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "trial.jsonl"
+    start(path, "node-1", DESIGN)
+    append(path, noisy_pairs(1, 1)[0])
+    head, line = path.read_text().splitlines()
+    damaged = json.loads(line)
+    damaged["enforce"]["suffered_ratio"]["web"] = "much"
+    short = {"enforce": damaged["pause"]}
+    for text in (
+        "",
+        "[]\n",
+        "{}\n",
+        f"{head[:-1]}\n",
+        f"{head}\n{json.dumps(damaged)}\n",
+        f"{head}\n{json.dumps(short)}\n",
+        f"{head}\n[1]\n",
+        "[" * 100_000,
+    ):
+        path.write_text(text)
+        with pytest.raises(TrialError, match="not the file of a trial"):
+            load(path)
+    path.write_text(head.replace('"version": 1', '"version": 2') + "\n")
+    with pytest.raises(TrialError, match="version 2 is not known"):
+        load(path)

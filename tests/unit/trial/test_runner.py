@@ -1,0 +1,150 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controller.trial.blocks import Arm, Design
+from controller.trial.runner import Runner, TrialEndError
+from tests.unit.trial.made import MadeAgent
+
+DESIGN = Design(pairs=6, enforce_s=60.0, pause_s=60.0, washout_s=20.0, seed=1)
+
+
+def runner(agent: MadeAgent, design: Design = DESIGN, most_harm: float = 0.5) -> Runner:
+    return Runner(agent, agent, design, most_harm)
+
+
+def test_each_block_is_measured_under_its_own_arm() -> None:
+    agent = MadeAgent()
+    pairs = [*runner(agent).run()]
+    assert len(pairs) == DESIGN.pairs
+    for pair in pairs:
+        assert (pair.enforce.arm, pair.pause.arm) == (Arm.ENFORCE, Arm.PAUSE)
+        assert pair.enforce.suffered_ratio["web"] == pytest.approx(0.1, abs=1e-6)
+        assert pair.pause.suffered_ratio["web"] == pytest.approx(0.5, abs=1e-6)
+        assert pair.enforce.best_effort_cpus == pytest.approx(1.0)
+        assert pair.pause.best_effort_cpus == pytest.approx(1.5)
+        assert pair.enforce.agent_cpus == pytest.approx(0.02)
+        assert pair.enforce.measured_s == pytest.approx(40.0, abs=0.5)
+        assert pair.enforce.values == {"web runq_p99 (ms)": 2.0}
+    assert agent.pauses == []
+    assert agent.now == pytest.approx(1000 + DESIGN.total_s, abs=5)
+
+
+def test_the_order_is_that_of_the_design() -> None:
+    pairs = [*runner(MadeAgent()).run()]
+    firsts = [min(pair, key=lambda block: block.began_s).arm for pair in pairs]
+    assert firsts == [first for first, _ in DESIGN.order()]
+    assert set(firsts) == {*Arm}
+
+
+def test_each_pause_ends_by_itself_if_nothing_ends_it() -> None:
+    agent = MadeAgent()
+    ends = []
+    pause = agent.pause
+
+    def noted(until_s: float) -> None:
+        ends.append(until_s - agent.now)
+        pause(until_s)
+
+    agent.pause = noted  # type: ignore[method-assign]
+    assert len([*runner(agent).run()]) == DESIGN.pairs
+    assert ends == [pytest.approx(70.0)] * DESIGN.pairs
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("at_s", [5.0, 35.0, 61.0, 100.0, 200.0])
+def test_whatever_ends_it_the_agent_enforces(ended: type[BaseException], at_s: float) -> None:
+    agent = MadeAgent()
+
+    def end() -> None:
+        raise ended
+
+    agent.at = [(1000 + at_s, end)]
+    with pytest.raises(ended):
+        list(runner(agent).run())
+    assert agent.pauses == []
+
+
+def first_pause_s() -> float:
+    """Return when the first paused block of the design begins, after the start."""
+    return 0.0 if DESIGN.order()[0][0] is Arm.PAUSE else DESIGN.enforce_s
+
+
+@pytest.mark.parametrize("after_s", [10.0, 30.0])
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_pause_of_an_operator_ends_it_and_stays(paused: bool, after_s: float) -> None:
+    agent = MadeAgent()
+    begin_s = first_pause_s() if paused else DESIGN.enforce_s - first_pause_s()
+    # `sweetpoint pause` replaces the pause of everything that there is.
+    agent.at = [(1000 + begin_s + after_s, lambda: setattr(agent, "pauses", [9e9]))]
+    with pytest.raises(TrialEndError, match="another command began or ended a pause"):
+        list(runner(agent).run())
+    assert agent.pauses == [9e9]
+
+
+def test_a_resume_of_an_operator_ends_it() -> None:
+    agent = MadeAgent()
+    agent.at = [(1000 + first_pause_s() + 30, lambda: setattr(agent, "pauses", []))]
+    with pytest.raises(TrialEndError, match="another command"):
+        list(runner(agent).run())
+
+
+@pytest.mark.parametrize(
+    ("suffers", "doing"),
+    [(lambda paused: 0.9 if paused else 0.1, "pausing"),
+     (lambda paused: 0.1 if paused else 0.9, "enforcing")],
+)  # fmt: skip
+def test_harm_ends_it_within_two_blocks(suffers: Callable[[bool], float], doing: str) -> None:
+    agent = MadeAgent(suffers=suffers)
+    with pytest.raises(TrialEndError, match=f"{doing} hurts web"):
+        list(runner(agent).run())
+    assert agent.now < 1000 + 4 * 60
+    assert agent.pauses == []
+
+
+def test_a_harm_that_is_allowed_does_not_end_it() -> None:
+    agent = MadeAgent(suffers=lambda paused: 1.0 if paused else 0.0)
+    assert len([*runner(agent, most_harm=1.0).run()]) == DESIGN.pairs
+
+
+def restart(agent: MadeAgent) -> None:
+    agent.ran_s = agent.suffered_s = 0.0
+
+
+def test_a_restart_of_the_agent_costs_one_pair() -> None:
+    agent = MadeAgent()
+    agent.at = [(1000 + 40.0, lambda: restart(agent))]
+    trial = runner(agent)
+    assert len([*trial.run()]) == DESIGN.pairs - 1
+    assert trial.lost == 1
+    assert agent.pauses == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answers": False}, "did not answer for 30 s"),
+        ({"mode": "observe"}, "in mode observe"),
+    ],
+)
+def test_an_agent_that_cannot_be_tried_any_more(change: dict[str, Any], message: str) -> None:
+    agent = MadeAgent()
+
+    def apply() -> None:
+        for name, value in change.items():
+            setattr(agent, name, value)
+
+    agent.at = [(1000 + 30.0, apply)]
+    with pytest.raises(TrialEndError, match=message):
+        list(runner(agent).run())
+    assert agent.pauses == []
+
+
+def test_an_agent_that_does_not_obey() -> None:
+    agent = MadeAgent()
+    agent.pause = lambda until_s: None  # type: ignore[method-assign]
+    with pytest.raises(TrialEndError, match="did not pause within 30 s"):
+        list(runner(agent).run())
