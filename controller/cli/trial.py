@@ -119,7 +119,8 @@ def _run(arguments: argparse.Namespace) -> int:
     ended = ""
     # A terminal that is closed and a service manager end a trial as Ctrl-C does.
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, signal.default_int_handler)
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # as after nohup
+            signal.signal(signum, signal.default_int_handler)
     try:
         for pair in runner.run():
             append(path, pair)

@@ -20,6 +20,8 @@ from controller.trial.blocks import Arm, Block
 __all__ = ("CounterResetError", "Meter", "Page", "read_host_cpu")
 
 Page = Mapping[str, Any]
+# Paths of cgroups are the longest names.
+_MOST_NAME = 4096
 
 
 class CounterResetError(Exception):
@@ -55,7 +57,7 @@ class Meter:
         for loop in records(mapping(page.get("plan")).get("loops")):
             value = number(loop.get("value"))
             if value is not None and loop.get("status") == IndicatorStatus.FRESH:
-                name = f"{text(loop.get('service'))} {text(loop.get('indicator'))}"
+                name = f"{_name(loop.get('service'))} {_name(loop.get('indicator'))}"
                 if loop.get("is_time") is True:
                     name, value = f"{name} (ms)", value / NS_PER_MS
                 self._values[name].append(value)
@@ -105,15 +107,20 @@ def _agent_s(page: Page) -> float:
 
 def _services(page: Page) -> set[str]:
     loops = records(mapping(page.get("plan")).get("loops"))
-    return {text(loop.get("service")) for loop in loops}
+    return {_name(loop.get("service")) for loop in loops}
 
 
 def _suffered_ns(page: Page) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = defaultdict(float)
     for each in records(page.get("suffered")):
-        key = text(each.get("service")), text(each.get("channel"))
+        key = _name(each.get("service")), _name(each.get("channel"))
         found[key] += number(each.get("time_ns")) or 0.0
     return found
+
+
+def _name(value: object) -> str:
+    """Return a name whole: two of them that begin alike are not one."""
+    return text(value, most=_MOST_NAME)
 
 
 def _oncpu_since_ns(page: Page, last: Page) -> float:
@@ -127,7 +134,7 @@ def _oncpu_since_ns(page: Page, last: Page) -> float:
 
 def _best_effort_ns(page: Page) -> dict[str, float]:
     return {
-        text(each.get("path"), most=4096): oncpu_ns
+        _name(each.get("path")): oncpu_ns
         for each in records(page.get("workloads"))
         if each.get("qos") == QosClass.BE and (oncpu_ns := number(each.get("oncpu_ns"))) is not None
     }

@@ -40,9 +40,14 @@ def begin(site: Site, *options: str) -> subprocess.Popen[str]:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Programs in the background of a shell ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=_obey,
     )
+
+
+def _obey() -> None:
+    """Obey signals that programs in the background of a shell ignore."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def finish(trial: subprocess.Popen[str]) -> tuple[int, str, str]:
