@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One API server and one real node for the whole run; a namespace and a node for each test.
 
-Beside tests of the running kernel these tests run in a process of their own: both mostly wait.
+Beside tests of the running kernel the tests of the real node run in a process of their own, and the
+other ones of this directory in another: all mostly wait.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     kube = [each for each in session.items if _has(each, "kube") and not _has(each, "vm")]
     others = [each for each in session.items if _has(each, "kernel") and not _has(each, "kube")]
     if others:
-        run_in_child(session, "node's pytest", kube)
+        of_node = [each for each in kube if _needs_node(each)]
+        run_in_child(session, "node's pytest", of_node)
+        run_in_child(session, "API server's pytest", [each for each in kube if each not in of_node])
+
+
+def _needs_node(item: pytest.Item) -> bool:
+    """Whether the test is one of the real node, or starts a node or a release of its own."""
+    assert isinstance(item, pytest.Function)
+    return "node" in item.fixturenames
 
 
 def _has(item: pytest.Item, marker: str) -> bool:
