@@ -115,7 +115,8 @@ class Runner:
         stop_s = self._clock.now_s() + _ANSWER_WITHIN_S
         while self._clock.now_s() < stop_s:
             page = self._agent.page()
-            if page is not None and bool(records(page.get("pauses"))) is (arm is Arm.PAUSE):
+            # Until its next tick the page may have the pause of the block before.
+            if page is not None and self._is_alone(arm, page):
                 return page
             self._clock.sleep(_ASK_EVERY_S / 4)
         raise TrialEndError(
@@ -143,10 +144,13 @@ class Runner:
         """Check that no other command changes what the agent does."""
         if page.get("mode") != "enforce":
             raise TrialEndError(f"the agent is in mode {text(page.get('mode'))}")
-        ends_s = [number(each.get("until_s")) for each in records(page.get("pauses"))]
-        own_s = [self._until_s] if arm is Arm.PAUSE else []
-        if ends_s != own_s:
+        if not self._is_alone(arm, page):
             raise TrialEndError("another command began or ended a pause")
+
+    def _is_alone(self, arm: Arm, page: Page) -> bool:
+        """Whether the agent obeys the pause of this block, or none, and no other one."""
+        own_s = [self._until_s] if arm is Arm.PAUSE else []
+        return [number(each.get("until_s")) for each in records(page.get("pauses"))] == own_s
 
     def _check_harm(self, arm: Arm, meter: Meter) -> None:
         """Check that the services are not much worse off than in blocks of the other arm."""

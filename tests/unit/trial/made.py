@@ -48,11 +48,13 @@ def noisy_pairs(seed: int, count: int, less: float = 0.0, work: float = 1.0) -> 
 class MadeAgent:
     """An agent and its clock. ``suffers`` gives the suffering part of the time, by whether paused.
 
-    ``at`` are calls at times; ``pauses`` are the ends of those in force.
+    ``at`` are calls at times; ``pauses`` are the ends of those in force. The page has those of
+    ``lag_s`` ago, as that of an agent between two ticks.
     """
 
     suffers: Callable[[bool], float] = lambda paused: 0.5 if paused else 0.1
     mode: str = "enforce"
+    lag_s: float = 0.0
     at: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     now: float = 1000.0
     pauses: list[float] = field(default_factory=list)
@@ -62,6 +64,7 @@ class MadeAgent:
     answers: bool = True
     log: list[tuple[float, str]] = field(default_factory=list)
     own: float | None = None
+    past: list[tuple[float, list[float]]] = field(default_factory=list)
 
     def now_s(self) -> float:
         return self.now
@@ -70,6 +73,7 @@ class MadeAgent:
         end = self.now + seconds
         while self.now < end - 1e-9:
             step = min(0.5, end - self.now)
+            self.past.append((self.now, [*self.pauses]))
             self.now += step
             self.pauses = [until for until in self.pauses if until > self.now]
             paused = bool(self.pauses)
@@ -83,11 +87,15 @@ class MadeAgent:
     def page(self) -> dict[str, Any] | None:
         if not self.answers:
             return None
+        pauses = self.pauses
+        if self.lag_s:
+            seen = [each for at, each in self.past if at <= self.now - self.lag_s]
+            pauses = seen[-1] if seen else []
         loop = {"service": "web", "indicator": "runq_p99", "status": "fresh", "value": 2e6}
         loop["is_time"] = True
         return {
             "mode": self.mode,
-            "pauses": [{"until_s": until} for until in self.pauses],
+            "pauses": [{"until_s": until} for until in pauses],
             "time_ns": round(self.now * NS),
             "ran_ns": round(self.ran_s * NS),
             "plan": {"loops": [loop]},

@@ -1,6 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
+import itertools
 from typing import Any
 
 import pytest
@@ -38,6 +39,16 @@ def test_the_order_is_that_of_the_design() -> None:
     firsts = [min(pair, key=lambda block: block.began_s).arm for pair in pairs]
     assert firsts == [first for first, _ in DESIGN.order()]
     assert set(firsts) == {*Arm}
+
+
+@pytest.mark.parametrize("lag_s", [1.0, 4.0, 15.0])
+def test_an_agent_that_obeys_later_is_waited_for(lag_s: float) -> None:
+    """With this seed there are two paused blocks in a row, and two others."""
+    every = [arm for pair in DESIGN.order() for arm in pair]
+    assert {arm for arm, other in itertools.pairwise(every) if arm is other} == {*Arm}
+    agent = MadeAgent(lag_s=lag_s)
+    assert len([*runner(agent).run()]) == DESIGN.pairs
+    assert agent.pauses == []
 
 
 def test_each_pause_ends_by_itself_if_nothing_ends_it() -> None:
