@@ -70,7 +70,7 @@ class Release:
 
     def hooks(self) -> list[Json]:
         """Return the pods of the hook of an uninstallation."""
-        return [pod for pod in self._pods() if "job-name" in pod["metadata"]["labels"]]
+        return [pod for pod in self.pods() if "job-name" in pod["metadata"]["labels"]]
 
     def agent(self) -> Json:
         """Return the agent's pod as soon as it is ready."""
@@ -83,7 +83,7 @@ class Release:
     def knobs(self) -> dict[str, str]:
         """Return every knob file of the node's pods, by path; agents' own pods are left out."""
         root = self.node.host.cgroup("cpu", "kubepods")
-        agents = [self._uid(pod) for pod in self._pods()]
+        agents = [self._uid(pod) for pod in self.pods()]
         found = {}
         for pattern in _KNOB_FILES:
             for file in sorted(root.rglob(pattern)):
@@ -92,12 +92,13 @@ class Release:
                     found[name] = file.read_text()
         return found
 
-    def _pods(self) -> list[Json]:
+    def pods(self) -> list[Json]:
+        """Return the agents' pods and those of hooks."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         return list(self.node.cluster.admin.get(path)["items"])
 
     def _find_agent(self) -> Json | None:
-        for pod in self._pods():
+        for pod in self.pods():
             conditions = pod["status"].get("conditions", [])
             is_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
             if is_ready and "deletionTimestamp" not in pod["metadata"]:
