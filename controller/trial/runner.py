@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a trial: pauses the agent in one block of each pair and measures in both.
 
-Each pause ends by itself a few seconds after its block. So a runner that is killed leaves an agent
-that soon enforces again, and nothing else.
+Each pause ends by itself less than a minute after its block. So a runner that is killed leaves an
+agent that soon enforces again, and nothing else.
 """
 
 from collections.abc import Iterator
@@ -92,15 +92,17 @@ class Runner:
             self._agent.resume()
 
     def _block(self, arm: Arm) -> Block:
-        began_s = self._clock.now_s()
-        end_s = began_s + self._design.length_s(arm)
+        length_s = self._design.length_s(arm)
         if arm is Arm.PAUSE:
-            self._until_s = end_s + _MARGIN_S
+            self._until_s = self._clock.now_s() + _ANSWER_WITHIN_S + length_s + _MARGIN_S
             self._agent.pause(self._until_s)
         else:
             self._agent.resume()
         try:
-            *_, page = self._obeying(arm), *self._pages(arm, began_s + self._design.washout_s)
+            first = self._obeying(arm)
+            began_s = self._clock.now_s()
+            end_s = began_s + length_s
+            *_, page = first, *self._pages(arm, began_s + self._design.washout_s)
             meter = Meter(arm, page, began_s)
             for page in self._pages(arm, end_s):
                 meter.take(page)

@@ -47,7 +47,11 @@ def test_an_agent_that_obeys_later_is_waited_for(lag_s: float) -> None:
     every = [arm for pair in DESIGN.order() for arm in pair]
     assert {arm for arm, other in itertools.pairwise(every) if arm is other} == {*Arm}
     agent = MadeAgent(lag_s=lag_s)
-    assert len([*runner(agent).run()]) == DESIGN.pairs
+    pairs = [*runner(agent).run()]
+    assert len(pairs) == DESIGN.pairs
+    for pair in pairs:
+        assert pair.pause.suffered_ratio["web"] == pytest.approx(0.5, abs=1e-6)
+        assert pair.pause.measured_s == pytest.approx(40.0, abs=0.5)
     assert agent.pauses == []
 
 
@@ -62,7 +66,7 @@ def test_each_pause_ends_by_itself_if_nothing_ends_it() -> None:
 
     agent.pause = noted  # type: ignore[method-assign]
     assert len([*runner(agent).run()]) == DESIGN.pairs
-    assert ends == [pytest.approx(70.0)] * DESIGN.pairs
+    assert ends == [pytest.approx(100.0)] * DESIGN.pairs
 
 
 @pytest.mark.parametrize("ended", [KeyboardInterrupt, MemoryError])
