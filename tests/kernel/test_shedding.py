@@ -82,9 +82,9 @@ def test_sampled_waits_count_for_four(probe: SchedProbe, groups: Groups) -> None
     sample = groups.sample(reading, service)
     assert sample.waits is not None and sample.runq_histogram is not None
     assert not sample.waits % 4 and not any(each % 4 for each in sample.runq_histogram)
-    print(f"{sample.waits} waits of {runs} runs")
-    # A quarter of a thousand by chance is 250 with a standard deviation of 14.
-    assert sample.waits == pytest.approx(runs, rel=0.35)
+    # How many were sampled is chance and depends on the machine; a test with the marker
+    # `timed` judges that. That each counts for four does not.
+    assert 0 < sample.waits <= 4 * runs
     assert_blames_nobody(groups, probe, service)
 
 
