@@ -8,16 +8,17 @@ asked; indicators are means of the values in the pages.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from controller.core.decision import IndicatorStatus
 from controller.core.model import QosClass
 from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.host.facts import online_cpus
 from controller.page.view import mapping, number, records, text
+from controller.probes.steal import StealMeter
 from controller.trial.blocks import Arm, Block
 
-__all__ = ("CounterResetError", "Meter", "Page", "read_host_cpu")
+__all__ = ("CounterResetError", "Meter", "Page")
 
 Page = Mapping[str, Any]
 # Paths of cgroups are the longest names.
@@ -28,19 +29,13 @@ class CounterResetError(Exception):
     """The agent was started again since the page before."""
 
 
-def read_host_cpu() -> tuple[int, int]:
-    """Return the ticks of all CPUs since boot, and those that the hypervisor took (/proc/stat)."""
-    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return sum(fields), fields[7]
-
-
 class Meter:
     """Adds up pages of one block from *page* on. *began_s*: since 1970."""
 
     def __init__(self, arm: Arm, page: Page, began_s: float) -> None:
         self._arm, self._began_s = arm, began_s
         self._first = self._last = page
-        self._host = read_host_cpu()
+        self._stolen_ns = _stolen_ns()
         self._best_effort_ns = 0.0
         self._values: dict[str, list[float]] = defaultdict(list)
 
@@ -79,7 +74,7 @@ class Meter:
 
     def block(self) -> Block:
         """Return what was measured so far."""
-        ticks, stolen = (now - then for now, then in zip(read_host_cpu(), self._host, strict=True))
+        stolen_s = (_stolen_ns() - self._stolen_ns) / NS_PER_SEC
         measured_s = max(self.measured_s, 1e-9)
         agent_s = _agent_s(self._last) - _agent_s(self._first)
         return Block(
@@ -93,8 +88,12 @@ class Meter:
             values={name: sum(each) / len(each) for name, each in self._values.items()},
             best_effort_cpus=self._best_effort_ns / NS_PER_SEC / measured_s,
             agent_cpus=agent_s / measured_s,
-            stolen_ratio=stolen / max(1, ticks),
+            stolen_ratio=stolen_s / measured_s / len(online_cpus()),
         )
+
+
+def _stolen_ns() -> int:
+    return StealMeter().poll(now_ns=0) or 0
 
 
 def _ran_ns(page: Page) -> float:

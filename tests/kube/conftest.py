@@ -37,7 +37,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _needs_node(item: pytest.Item) -> bool:
-    """Whether the test is one of the real node, or starts a node or a release of its own."""
+    """Whether the test is one of the real node of the run."""
     assert isinstance(item, pytest.Function)
     return "node" in item.fixturenames
 
