@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import http.client
 import os
 from pathlib import Path
+import random
 import re
 import signal
 import socket
@@ -30,6 +31,9 @@ __all__ = ("BestEffort", "Process", "best_effort_jobs", "free_port", "start", "s
 START_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
 BIND_TRIES = 3
+# The first and the last port of outgoing connections, of all addresses (ip(7)).
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FEW_PORTS = 4096
 PAGE_BYTES = 1024
 NGINX_CONF = """\
 daemon off;
@@ -122,10 +126,17 @@ def start(
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that was free at the time of the call."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of 127.0.0.1 that was free at the time of the call.
+
+    It is not one of those that the kernel gives to outgoing connections, if there are others.
+    Otherwise any connection could take it before a program listens on it.
+    """
+    first = int(_EPHEMERAL.read_text(encoding="ascii").split()[0])
+    while True:
+        port = random.randrange(first // 2, first) if first > _FEW_PORTS else 0  # noqa: S311
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
 
 
 def start_nginx(

@@ -3,6 +3,7 @@
 """The complete agent, ``sweetpoint run`` in a process of its own, on cgroups of a test."""
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 import json
 import os
 from pathlib import Path
@@ -12,8 +13,6 @@ import sys
 import threading
 import time
 from typing import Any, Protocol
-import urllib.error
-import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,6 +21,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.overload import PROFILE
 from tests.support.cgroups import children_of
 from tests.support.compiled import collect, lend
+from tests.support.http import status_pages
 from tests.support.waiting import DEADLINE_S, eventually
 
 __all__ = ("AgentRun", "Site")
@@ -140,9 +140,11 @@ class AgentRun:
     def __enter__(self) -> "AgentRun":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
         if self.process.poll() is None:
             self.stop()
+        if error is not None:
+            error.add_note(f"the agent's log: {self.output}")
 
     def ready(self) -> "AgentRun":
         """Wait until the agent is ready, that is, measures."""
@@ -164,11 +166,10 @@ class AgentRun:
     def get(self, page: str) -> str | None:
         """Return the text of *page*; ``None`` without an answer or with an error status."""
         try:
-            url = f"http://127.0.0.1:{self._site.port}{page}"
-            with urllib.request.urlopen(url, timeout=DEADLINE_S) as response:
-                return str(response.read().decode())
-        except (urllib.error.URLError, OSError):
+            status, text = status_pages.get(self._site.port, page)
+        except OSError:
             return None
+        return text if status == HTTPStatus.OK else None
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(eventually("the status page", lambda: self.get("/statusz")) or ""))

@@ -171,11 +171,13 @@ def test_pods_that_are_not_listed_are_classified_by_their_cgroups_alone(
     node.start(STATIC, "Burstable", 0)
     with AgentRun(node) as agent:
         agent.ready().enforcing()
-        assert node.classes(agent) == {
+        expected = {
             f"pod{WEB}": "latency-sensitive",
             f"pod{BATCH}": "best-effort",
             f"pod{STATIC}": "system",
         }
+        # A knob is written before the page of its tick is published.
+        eventually("the page of that tick", lambda: node.classes(agent) == expected)
         assert not any(w["evictable"] for w in agent.status()["workloads"])
         cluster = agent.status()["cluster"]
         assert (cluster["synced"], cluster["pods"], cluster["unlisted"]) == (True, 1, 2)

@@ -37,9 +37,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _needs_node(item: pytest.Item) -> bool:
-    """Whether the test is one of the real node of the run."""
+    """Whether the test is one of the real node of the run; other nodes are those of a cluster."""
     assert isinstance(item, pytest.Function)
-    return "node" in item.fixturenames
+    return "node" in item.fixturenames and "cluster" not in item.fixturenames
 
 
 def _has(item: pytest.Item, marker: str) -> bool:

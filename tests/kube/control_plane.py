@@ -6,16 +6,14 @@ Controllers run only if a test starts them; otherwise the tests do their work, a
 """
 
 from collections.abc import Callable, Sequence
-import contextlib
 import json
 from pathlib import Path
 import secrets
 import shutil
-import socket
 import subprocess
 import urllib.request
 
-from controller.demo.programs import Process, start
+from controller.demo.programs import Process, free_port, start
 from tests.kube.asking import answer
 from tests.kube.client import Client, Json
 from tests.support.temporary import Temporary
@@ -35,15 +33,6 @@ def program(name: str) -> Path:
         [_TREE / "tools" / "real-node", "path"], capture_output=True, check=True, text=True
     )
     return Path(built.stdout.strip()) / name
-
-
-def _free_ports(count: int) -> list[int]:
-    # All are held at the same time, because the kernel may return the same port twice otherwise.
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _openssl(home: Path, *arguments: str) -> None:
@@ -81,7 +70,7 @@ class ControlPlane(Temporary):
     ) -> None:
         self.home = home
         self._where = where
-        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.port, self._etcd_port, self._peer_port = (free_port() for _ in range(3))
         self.url = f"https://127.0.0.1:{self.port}"
         self.ca_file = home / "ca.crt"
         self._etcd: Process | None = None

@@ -265,7 +265,6 @@ def enforcing(node: StandaloneNode, without: str = BLIND) -> Iterator[AgentRun]:
             error.add_note(f"the agent's state: {agent.get('/statusz')}")
             if not agent.has_ended():
                 agent.stop(signal.SIGKILL)
-            error.add_note(f"the agent's log: {agent.output}")
             raise
         yield agent
 

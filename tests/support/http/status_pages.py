@@ -8,10 +8,17 @@ from tests.support.waiting import DEADLINE_S
 
 
 def get(port: int, page: str) -> tuple[int, str]:
+    """Return status and text of *page*.
+
+    :raises OSError: there is no answer, or only a part of one: the agent has ended, or was stopped
+        for longer than a connection may last.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     try:
         connection.request("GET", page)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
+    except http.client.HTTPException as error:
+        raise ConnectionError(str(error)) from error
     finally:
         connection.close()
