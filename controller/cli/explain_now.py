@@ -16,7 +16,7 @@ from controller.config.load import load
 from controller.config.yaml_document import ConfigError
 from controller.core.model import QosClass
 from controller.host.state_dir import owners
-from controller.page.view import ServiceRow, Tracker, records, text
+from controller.page.view import ServiceRow, Tracker, mapping, records, text
 
 __all__ = ("Now", "ask_agent", "now_of")
 
@@ -26,13 +26,14 @@ class Now:
     """What holds for a workload or a service now.
 
     ``is_there``: the agent has such a workload. ``limited`` are its limits, of a pod those of its
-    containers. ``indicators`` are those of a service.
+    containers. ``indicators`` are those of a service, ``slow`` says why it is slow.
     """
 
     held: Held
     is_there: bool
     limited: tuple[LimitedRow, ...]
     indicators: tuple[ServiceRow, ...]
+    slow: tuple[str, ...] = ()
 
     @property
     def is_incident(self) -> bool:
@@ -46,6 +47,7 @@ class Now:
         for row in self.indicators:
             ratio = "" if row.ratio is None else f" ({row.ratio:.1f} times)"
             yield f"now: {row.indicator} {row.value}, its sweet point is {row.sweet_point}{ratio}"
+        yield from (f"now: {each}" for each in self.slow)
         for workload in self.limited:
             first, *rest = limited_lines(workload, self.held)
             yield f"now: {first}"
@@ -91,4 +93,6 @@ def now_of(page: Mapping[str, Any], name: str) -> Now:
             is_service |= is_ls
     rows = Tracker(service=name).update(page).services if is_service else ()
     limited = tuple(each for each in held.limited if each.path in paths)
-    return Now(held, bool(paths), limited, rows)
+    slow = [each for each in records(mapping(page.get("plan")).get("slow"))] if is_service else []
+    words = tuple(text(each.get("text"), 400) for each in slow if each.get("service") == name)
+    return Now(held, bool(paths), limited, rows, words)

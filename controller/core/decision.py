@@ -8,6 +8,7 @@ from enum import StrEnum
 from controller.core.model import CgroupId, Channel, IndicatorName, Knob, KnobValue, Target
 
 __all__ = (
+    "SLOW",
     "UNKNOWN",
     "Action",
     "Cause",
@@ -27,6 +28,8 @@ __all__ = (
     "PartKind",
     "Plan",
     "RungReport",
+    "SlowBecause",
+    "SlowService",
     "Verdict",
 )
 
@@ -302,6 +305,49 @@ class Cause:
     parts: tuple[Part, ...] = ()
 
 
+class SlowBecause(StrEnum):
+    """What makes a service slow.
+
+    ``other-work``: workloads of class system, paused ones, and work outside all workloads.
+    ``own-tasks``: they wait for each other; ``own-load``: so much as never while it was well.
+    ``host``: its CPUs were taken, stood still or woke up late. ``disk``, ``link``: no workload has
+    most of the traffic. ``elsewhere``: nothing on this node, as far as it is measured.
+    """
+
+    BEST_EFFORT = "best-effort"
+    SERVICE = "another-service"
+    OTHER_WORK = "other-work"
+    OWN_QUOTA = "own-cpu-limit"
+    OWN_MEMORY = "own-memory-limit"
+    OWN_LOAD = "own-load"
+    OWN_TASKS = "own-tasks"
+    HOST = "host"
+    DISK = "disk"
+    LINK = "link"
+    ELSEWHERE = "elsewhere"
+    UNKNOWN = "unknown"
+
+
+# So begins the verdict on a slow service.
+SLOW = "slow "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowService:
+    """Why a service that suffers is slow; of all channels together.
+
+    ``name`` is the largest of that kind, a workload, a service or the path of a cgroup; empty: the
+    kind says all. ``share`` is the part of that kind, 0 to 1 (``None``: not measured). ``text`` is
+    the verdict in words, with the evidence.
+    """
+
+    service: str
+    because: SlowBecause
+    name: str
+    share: float | None
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReport:
     """What the memory guard found in its last look, in bytes.
@@ -329,7 +375,7 @@ class Plan:
     ``causes`` explain the decisions and are not compared: recordings may be older than they.
     ``released``: everything is paused, so that no knob and no object of the agent's may stay, also
     where it is not the target of an action. ``memory``: what the memory guard found; ``None``: it
-    is off.
+    is off. ``slow``: why services that suffer do, not compared either.
     """
 
     time_ns: int
@@ -348,3 +394,4 @@ class Plan:
     learned: tuple[LearnedReport, ...] = ()
     released: bool = False
     memory: MemoryReport | None = None
+    slow: tuple[SlowService, ...] = field(default=(), compare=False)

@@ -45,6 +45,7 @@ from controller.core.looks import LimitTable, Quiet, TickReason, reason_in_plan
 from controller.core.memory.guard import MemoryGuardian
 from controller.core.model import Channel, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
+from controller.core.slow_services import SlowServices
 from controller.core.workload_index import WorkloadIndex
 from controller.core.writes.actions import PlanActions
 
@@ -77,6 +78,7 @@ class Planner:
         "_pause",
         "_settings",
         "_shortage",
+        "_slow",
         "_tracker",
         "_workload_index",
         "_workloads",
@@ -105,6 +107,7 @@ class Planner:
         self._actions = PlanActions(settings)
         self._memory = MemoryGuardian()
         self._decision_log = DecisionLog()
+        self._slow = SlowServices()
         self._evictions = EvictionPolicy(
             EvictionBudget(settings.eviction, past_evictions or EvictionHistory())
         )
@@ -265,6 +268,7 @@ class Planner:
         indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in channels.ladders if each.loops]
         found = causes(active, context)
+        self._slow.update(channels, found, context)
         for_memory = self._evict_for_memory(snapshot)
         eviction = for_memory or self._evictions.step(
             context.now_ns,
@@ -289,6 +293,7 @@ class Planner:
                 ),
                 *(verdict for loops in active for verdict in loops.verdicts),
                 *(verdict for each in self._channels.ladders for verdict in each.verdicts),
+                *self._slow.verdicts,
                 *self._actions.verdicts,
                 *self._evictions.verdicts,
                 *self._shortage.verdicts,
@@ -305,6 +310,7 @@ class Planner:
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),
             learned=self._learner.reports,
             memory=self._memory.report,
+            slow=self._slow.found,
         )
 
     def quiet(self, plan: Plan, in_force: InForce) -> Quiet:

@@ -9,7 +9,14 @@ from controller.agent.history.episodes import PAUSE_NS, Episodes, PartSums, loop
 from controller.agent.history.incidents import Coverage, Note, NoteKind, Suffering, suffers
 from controller.agent.history.records import Moment, Start, Write
 from controller.agent.history.story import ORDER, Evictions, Story, held_knob
-from controller.core.decision import UNKNOWN, ChannelState, Demand, IndicatorStatus, LoopReport
+from controller.core.decision import (
+    SLOW,
+    UNKNOWN,
+    ChannelState,
+    Demand,
+    IndicatorStatus,
+    LoopReport,
+)
 from controller.core.in_force import BACKSTOPS, CHANNELS
 from controller.core.model import Channel
 
@@ -65,6 +72,12 @@ class ServiceStory(Story):
                 self.incidents.append(cookie)
         self.incidents += self._evictions.take(wall_ns, moment, None, self._name)
         self._take_no_data(wall_ns, moment)
+        for verdict in moment.verdicts:
+            if verdict.subject == self._name and verdict.text.startswith(SLOW):
+                note = Note(
+                    began_ns=wall_ns, ended_ns=wall_ns, event=NoteKind.VERDICT, text=verdict.text
+                )
+                self.incidents.append(note)
 
     def close(self, wall_ns: int | None, reason: str) -> None:
         """Close what lasts, because the agent ended; ``None``: it goes on."""

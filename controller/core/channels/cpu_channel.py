@@ -183,6 +183,10 @@ class CpuChannel:
         part = min(1.0, max(0.0, self.loops.of(service).raw_deviation - 1.0))
         return part * (tracker.blame.share(service) or 0.0)
 
+    def waits_of(self, service: Service, tracker: IndicatorTracker) -> Evidence:
+        """Return the evidence about the waits of *service*, also where the channel has no loop."""
+        return self._evidence(service, service.profile.indicators[0], tracker)
+
     def _evidence(
         self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
     ) -> Evidence:

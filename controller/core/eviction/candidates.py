@@ -19,7 +19,7 @@ from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId, Channel, IndicatorName
 from controller.core.suffering import suffers
 
-__all__ = ("causes", "eviction_candidates", "eviction_cases", "known_deviation")
+__all__ = ("cause_of", "causes", "eviction_candidates", "eviction_cases", "known_deviation")
 
 # From this demand on every knob of a channel counts as at its strictest setting.
 _AT_STOP = 0.99
@@ -85,25 +85,21 @@ def eviction_candidates(case: Case, context: TickContext) -> list[Candidate]:
 
 def causes(channels: Iterable[ChannelLoops], context: TickContext) -> tuple[Cause, ...]:
     """Return what hurts the services for which a channel squeezes, and those that suffer most."""
-    found = []
-    for loops in channels:
-        demand = loops.demand
-        for service in _hurt(loops):
-            be_share = _share(loops, service, context)
-            blame = _blame(demand.channel, service, context)
-            part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
-            largest = nlargest(_NAMED, blame, key=blame.__getitem__)
-            culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each])
-            found.append(
-                Cause(
-                    channel=demand.channel,
-                    service=service,
-                    be_share=be_share,
-                    culprits=culprits,
-                    parts=parts_of(demand.channel, service, be_share, culprits, context),
-                )
-            )
-    return tuple(found)
+    return tuple(cause_of(loops, each, context) for loops in channels for each in _hurt(loops))
+
+
+def cause_of(loops: ChannelLoops, service: str, context: TickContext) -> Cause:
+    """Return what hurts *service* on the channel of *loops*."""
+    channel = loops.demand.channel
+    be_share = _share(loops, service, context)
+    blame = _blame(channel, service, context)
+    part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
+    largest = nlargest(_NAMED, blame, key=blame.__getitem__)
+    culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each])
+    parts = parts_of(channel, service, be_share, culprits, context)
+    return Cause(
+        channel=channel, service=service, be_share=be_share, culprits=culprits, parts=parts
+    )
 
 
 def _hurt(loops: ChannelLoops) -> list[str]:

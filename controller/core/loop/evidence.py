@@ -8,7 +8,7 @@ import math
 
 from controller.core.decision import ChannelState
 
-__all__ = ("Evidence", "EvidenceGate")
+__all__ = ("Evidence", "EvidenceGate", "host_explains", "throttled_explains")
 
 # Steal explains a wait if it is at least half as long as the wait, and at least 5 % of all CPU
 # time: summed over many CPUs, a little steal on CPUs without the service is long as well.
@@ -89,11 +89,13 @@ class EvidenceGate:
         if not hurting:
             if share < needed:
                 self.state = ChannelState.FREE
-        elif evidence.at_own_limit or self._throttled_explains(evidence):
+        elif evidence.at_own_limit or throttled_explains(
+            evidence, _KEEP if self.state is ChannelState.SELF else 1.0
+        ):
             self.state = ChannelState.SELF
         elif _steal_explains(evidence):
             self.state = ChannelState.STEAL
-        elif _host_explains(evidence):
+        elif host_explains(evidence):
             self.in_vain = self.state is ChannelState.SQUEEZE
             self.state = ChannelState.SQUEEZE if self.in_vain else ChannelState.STEAL
         elif share < needed:
@@ -102,9 +104,11 @@ class EvidenceGate:
             self.state = ChannelState.SQUEEZE
         return self.state
 
-    def _throttled_explains(self, evidence: Evidence) -> bool:
-        least = _THROTTLED_MIN * (_KEEP if self.state is ChannelState.SELF else 1.0)
-        return evidence.throttled_ratio is not None and evidence.throttled_ratio >= least
+
+def throttled_explains(evidence: Evidence, part: float = 1.0) -> bool:
+    """Return whether a service's own quota explains its waits; *part* lowers the limit for it."""
+    ratio = evidence.throttled_ratio
+    return ratio is not None and ratio >= part * _THROTTLED_MIN
 
 
 def _steal_explains(evidence: Evidence) -> bool:
@@ -116,6 +120,7 @@ def _steal_explains(evidence: Evidence) -> bool:
     )
 
 
-def _host_explains(evidence: Evidence) -> bool:
+def host_explains(evidence: Evidence) -> bool:
+    """Return whether CPUs that stood still or woke up late explain the waits of a service."""
     host = evidence.host_cpus
     return host > 0 and host >= _HOST_TO_WAIT * (host + evidence.inflicted_cpus)

@@ -168,6 +168,11 @@ class ServiceLoops:
         return max((value for value in known if value is not None), default=None)
 
     @property
+    def state(self) -> ChannelState:
+        """What the evidence says of this service."""
+        return self._gate.state
+
+    @property
     def suffers(self) -> bool:
         """Whether the service suffers, or did when best-effort work was squeezed for it."""
         return self._gate.state not in (ChannelState.FREE, ChannelState.PAUSED)

@@ -69,6 +69,15 @@ def workload_families(report: TickReport) -> Iterator[Metric]:
         for each in cause.parts:
             parts.add_metric([cause.service, cause.channel, each.kind, each.name], each.share)
     yield parts
+    slow = GaugeMetricFamily(
+        "sweetpoint_service_slow",
+        "1 while the service is above a sweet point, by what makes it slow; name is the largest "
+        "of that kind.",
+        labels=["service", "because", "name"],
+    )
+    for found in report.plan.slow:
+        slow.add_metric([found.service, found.because, found.name], 1)
+    yield slow
 
 
 def _culprit(pair: Blame, names: dict[CgroupId, str]) -> str:

@@ -1,0 +1,251 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Why each service that suffers is slow: one verdict from the evidence of all channels.
+
+A channel knows the cause of its own indicators. A service's own figure shows only that the service
+is slow, so here all channels are compared with it. "Not on this node" is a verdict too: it ends a
+search. Nothing is controlled by the verdicts.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from controller.core.channels.channels import Channels
+from controller.core.channels.ladder import TickContext
+from controller.core.decision import (
+    SLOW,
+    Cause,
+    ChannelState,
+    LoopReport,
+    Part,
+    PartKind,
+    SlowBecause,
+    SlowService,
+    Verdict,
+)
+from controller.core.eviction.candidates import cause_of
+from controller.core.loop.evidence import Evidence, host_explains, throttled_explains
+from controller.core.model import Channel, IndicatorName
+from controller.core.suffering import depth, suffers
+from controller.core.units import NS_PER_SEC, format_cpus
+
+__all__ = ("SlowServices",)
+
+# A verdict is logged when it has been the same for this time, and again only when it changes, or
+# when the service was well for so long.
+_STEADY_NS = 3 * NS_PER_SEC
+_FORGET_NS = 60 * NS_PER_SEC
+# Below this part of the time in which a service wants to run, its waits explain no slow request.
+_LITTLE_WAIT = 0.1
+# The load at which a service was well is known after this time; more than it by this factor is more
+# load than ever.
+_KNOWN_S = 30
+_MORE = 1.1
+# Where no other workload has this part, the resource or the service itself is the cause.
+_MOSTLY = 0.5
+
+_OF_PART = {
+    PartKind.BEST_EFFORT: SlowBecause.BEST_EFFORT,
+    PartKind.SERVICE: SlowBecause.SERVICE,
+    PartKind.SYSTEM: SlowBecause.OTHER_WORK,
+    PartKind.PAUSED: SlowBecause.OTHER_WORK,
+    PartKind.OUTSIDE: SlowBecause.OTHER_WORK,
+    PartKind.HOST: SlowBecause.HOST,
+    PartKind.SELF: SlowBecause.OWN_TASKS,
+    PartKind.UNKNOWN: SlowBecause.UNKNOWN,
+}
+_WHAT = {
+    Channel.CPU: "its waits for a CPU",
+    Channel.CACHE: "the memory traffic",
+    Channel.NETWORK: "the network traffic",
+    Channel.MEMORY: "the memory in use",
+    Channel.IO: "the work of its disk",
+}
+_BY_ITSELF = {
+    Channel.CACHE: SlowBecause.OWN_TASKS,
+    Channel.NETWORK: SlowBecause.LINK,
+    Channel.MEMORY: SlowBecause.OWN_TASKS,
+    Channel.IO: SlowBecause.DISK,
+}
+
+
+class _Hurt(NamedTuple):
+    """The worst loop of a service that suffers on a channel, and the cause there."""
+
+    loop: LoopReport
+    cause: Cause
+
+
+class _Found(NamedTuple):
+    """A verdict without its service, see ``SlowService``; ``text`` is the evidence alone."""
+
+    because: SlowBecause
+    name: str = ""
+    share: float | None = None
+    text: str = ""
+
+
+class _Well(NamedTuple):
+    """The largest use of CPUs while a service was well, in so many seconds."""
+
+    cpus: float = 0.0
+    known_s: int = 0
+
+
+@dataclass(slots=True)
+class _Logged:
+    """The verdict that was logged last, and the one since ``since_ns``; ``seen_ns`` is the last."""
+
+    logged: tuple[SlowBecause, str] | None
+    now: tuple[SlowBecause, str]
+    since_ns: int
+    seen_ns: int
+
+
+class SlowServices:
+    """The verdicts of the last tick, ``found``, and what of them is new, ``verdicts``."""
+
+    __slots__ = ("_last_ns", "_logged", "_well", "found", "verdicts")
+
+    def __init__(self) -> None:
+        self._last_ns = -NS_PER_SEC
+        self._logged: dict[str, _Logged] = {}
+        self._well: dict[str, _Well] = {}
+        self.found: tuple[SlowService, ...] = ()
+        self.verdicts: tuple[Verdict, ...] = ()
+
+    def update(self, channels: Channels, causes: Iterable[Cause], context: TickContext) -> None:
+        """Judge those services of *causes* that suffer: up to three on each channel."""
+        hurt: dict[str, list[_Hurt]] = {}
+        for cause in causes:
+            reports = channels.loops[cause.channel].of(cause.service).reports
+            bad = [each for each in reports if suffers(each)]
+            if bad:
+                worst = max(bad, key=lambda each: depth(each) or 0.0)
+                hurt.setdefault(cause.service, []).append(_Hurt(worst, cause))
+        self._learn_loads(channels, context)
+        self.found = tuple(
+            self._judge(service, found, channels, context) for service, found in hurt.items()
+        )
+        self.verdicts = tuple(self._log_lines(context.now_ns))
+
+    def _learn_loads(self, channels: Channels, context: TickContext) -> None:
+        """Take the use of services that are well, once a second."""
+        if context.now_ns - self._last_ns < NS_PER_SEC:
+            return
+        self._last_ns = context.now_ns
+        bad = {name for loops in channels.loops.values() for name in loops.suffering}
+        services = context.workload_index.services
+        self._well = {name: each for name, each in self._well.items() if name in services}
+        for name, need in context.tracker.cpu_need.items():
+            if name not in bad:
+                well = self._well.get(name, _Well())
+                self._well[name] = _Well(max(well.cpus, need.oncpu), well.known_s + 1)
+
+    def _judge(
+        self, service: str, hurt: Sequence[_Hurt], channels: Channels, context: TickContext
+    ) -> SlowService:
+        waits = channels.cpu.waits_of(context.workload_index.services[service], context.tracker)
+        others = [each for each in hurt if each.loop.indicator is not IndicatorName.SERVICE]
+        found = _by_own_limit(service, channels, waits)
+        if found is None and others:
+            worst = max(others, key=lambda each: depth(each.loop) or 0.0)
+            found = _by_channel(worst.cause, channels, waits)
+        elif found is None:
+            found = _by_figure(hurt[0].cause, channels, waits, context)
+        because, name, share, text = found
+        well, need = self._well.get(service, _Well()), context.tracker.cpu_need.get(service)
+        if (
+            because in (SlowBecause.OWN_TASKS, SlowBecause.ELSEWHERE)
+            and need is not None
+            and well.known_s >= _KNOWN_S
+            and need.oncpu > _MORE * well.cpus
+        ):
+            because = SlowBecause.OWN_LOAD
+            text = (
+                f"it uses {format_cpus(need.oncpu)}, at most {format_cpus(well.cpus)} while it was "
+                f"well; {text}"
+            )
+        words = f"{SLOW}({' '.join(filter(None, (because, name)))}): {text}"
+        return SlowService(service=service, because=because, name=name, share=share, text=words)
+
+    def _log_lines(self, now_ns: int) -> Iterable[Verdict]:
+        for each in self.found:
+            verdict = each.because, each.name
+            state = self._logged.get(each.service)
+            if state is None:
+                state = self._logged[each.service] = _Logged(None, verdict, now_ns, now_ns)
+            if verdict != state.now or now_ns - state.seen_ns >= _STEADY_NS:
+                state.now, state.since_ns = verdict, now_ns
+            state.seen_ns = now_ns
+            if verdict != state.logged and now_ns - state.since_ns >= _STEADY_NS:
+                state.logged = verdict
+                yield Verdict(subject=each.service, text=each.text)
+        for service, state in list(self._logged.items()):
+            if now_ns - state.seen_ns >= _FORGET_NS:
+                del self._logged[service]
+
+
+def _by_own_limit(service: str, channels: Channels, waits: Evidence) -> _Found | None:
+    if channels.loops[Channel.MEMORY].of(service).state is ChannelState.SELF:
+        return _Found(SlowBecause.OWN_MEMORY, text="it reached its own limit of memory")
+    if throttled_explains(waits):
+        ratio = waits.throttled_ratio or 0.0
+        text = f"it was throttled for {ratio:.0%} of its time"
+        return _Found(SlowBecause.OWN_QUOTA, share=min(1.0, ratio), text=text)
+    return None
+
+
+def _by_channel(cause: Cause, channels: Channels, waits: Evidence) -> _Found:
+    """Judge by *cause*, that of the channel whose indicator is worst."""
+    state = channels.loops[cause.channel].of(cause.service).state
+    return _by_host(waits) if state is ChannelState.STEAL else _by_parts(cause)
+
+
+def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickContext) -> _Found:
+    """Judge a service of which only its own figure is above the sweet point."""
+    if context.harm.certain(cause.service) and cause.be_share:
+        batch = (each for each in cause.parts if each.kind is PartKind.BEST_EFFORT)
+        return _by_parts(replace(cause, parts=tuple(batch)))
+    if host_explains(waits):
+        return _by_host(waits)
+    need = context.tracker.cpu_need.get(cause.service)
+    wanted = waits.inflicted_cpus + (need.oncpu if need else 0.0)
+    if wanted > 0 and waits.inflicted_cpus >= _LITTLE_WAIT * wanted:
+        return _by_parts(cause_of(channels.cpu.loops, cause.service, context))
+    own = channels.loops[cause.channel].of(cause.service)
+    if own.state is ChannelState.SQUEEZE and not own.was_in_vain:
+        return _Found(SlowBecause.UNKNOWN, text="best-effort work is squeezed to find out")
+    text = f"its tasks wait for {format_cpus(waits.inflicted_cpus)}"
+    if waits.throttled_ratio is not None:
+        text += f" and are throttled for {waits.throttled_ratio:.0%} of their time"
+    return _Found(SlowBecause.ELSEWHERE, text=text)
+
+
+def _by_host(waits: Evidence) -> _Found:
+    lost = waits.host_cpus + (waits.steal_cpus or 0.0)
+    text = f"CPUs stood still or were taken for {format_cpus(lost)}"
+    return _Found(SlowBecause.HOST, text=text)
+
+
+def _by_parts(cause: Cause) -> _Found:
+    """Judge by the kind with the largest part, and name its largest member."""
+    sums: dict[SlowBecause, float] = {}
+    largest: dict[SlowBecause, Part] = {}
+    for part in cause.parts:
+        because = _OF_PART[part.kind]
+        sums[because] = sums.get(because, 0.0) + part.share
+        if because not in largest or part.share > largest[because].share:
+            largest[because] = part
+    order = sorted(sums, key=sums.__getitem__, reverse=True)
+    what = _WHAT[cause.channel]
+    if cause.channel in _BY_ITSELF and (not order or sums[order[0]] < _MOSTLY):
+        return _Found(_BY_ITSELF[cause.channel], text=f"no other workload has most of {what}")
+    if not order:
+        return _Found(SlowBecause.UNKNOWN, text=f"nothing is known about {what}")
+    share = min(1.0, sums[order[0]])
+    text = f"{share:.0%} of {what}"
+    if len(order) > 1 and sums[order[1]] >= _LITTLE_WAIT:
+        text += f"; {order[1]} {sums[order[1]]:.0%}"
+    return _Found(order[0], largest[order[0]].name, share, text)
