@@ -49,6 +49,8 @@ def test_a_squeeze_and_a_foreign_write(
     with loads(wanted) as running, AgentRun(site) as agent:
         agent.ready()
         running.start()
+        # A squeeze that ends within a second may have no record.
+        eventually("a record of a squeeze", lambda: explain.incidents("batch:one", "squeeze"))
         squeezed(agent)
         quota_us, period_us = FOREIGN.split()
         set_quota(site.batch[0], int(quota_us), int(period_us))
