@@ -11,7 +11,6 @@ in enforce mode.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 import json
-import os
 from pathlib import Path
 import time
 from typing import Any
@@ -23,6 +22,7 @@ from controller.demo.programs import BestEffort, Process, start, start_nginx
 from controller.demo.results import LoadSecond, Phase, Sample, Work
 from controller.demo.session import Session
 from controller.host.python_child import python_child
+from controller.probes.steal import StealMeter
 
 __all__ = ("Driver", "PhaseSpec", "phase_plan")
 
@@ -248,8 +248,7 @@ class _LoadFile:
 
 def steal_s() -> float:
     """Return the steal time of this machine since boot, CPU seconds."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
+    return (StealMeter().poll(now_ns=0) or 0) / NS_PER_SEC
 
 
 def _progress(spec: PhaseSpec, elapsed_s: float, sample: Sample) -> str:

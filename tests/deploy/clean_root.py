@@ -7,6 +7,7 @@ hand, because the machines that run the tests have no container engine.
 """
 
 from collections.abc import Iterator
+import hashlib
 import os
 from pathlib import Path
 import re
@@ -62,32 +63,99 @@ def chroot(root: Path, command: str, *, user: str = "root", folder: str = "/", *
     return done.stdout
 
 
-def build(dockerfile: str, context: Path, base: Path, home: Path) -> Path:
-    """Execute *dockerfile* below *home* on copies of *base*; return the root of the last stage."""
-    roots: dict[str, Path] = {}
-    root, user, folder = home, "root", "/"
-    environment: dict[str, str] = {}
-    for word, text in steps(dockerfile):
-        if word == "FROM":
-            root, user, folder, environment = home / f"stage{len(roots)}", "root", "/", {}
-            subprocess.run(["cp", "-a", base, root], check=True)
-            roots[text.split()[-1]] = root
-        elif word == "RUN":
-            chroot(root, text, user=user, folder=folder, **environment)
-        elif word == "USER":
-            user = text
-        elif word == "WORKDIR":
-            folder = text
-        elif word == "ENV":
-            environment |= dict(re.findall(r"(\w+)=(\S+)", text))
-        elif word == "COPY":
-            _copy(text.split(), context, roots, root)
-    return root
+def build(dockerfile: str, context: Path, base: Path, home: Path, kept: Path | None = None) -> Path:
+    """Execute *dockerfile* below *home* on copies of *base*; return the root of the last stage.
+
+    :param kept: a directory for the root before the sources are copied, as a builder of images
+        keeps layers: what this root depends on is its name. It is used if it is there.
+    """
+    stages = _Stages(context, base, home, kept)
+    for step in steps(dockerfile):
+        stages.execute(step)
+    stages.end()
+    return stages.root
 
 
-def _copy(words: list[str], context: Path, roots: dict[str, Path], root: Path) -> None:
-    options = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
-    source, target = (word for word in words if not word.startswith("--"))
+class _Stages:
+    """The stages so far; ``root`` is the root of the last one."""
+
+    def __init__(self, context: Path, base: Path, home: Path, kept: Path | None) -> None:
+        self.root, self._context, self._base, self._home = home, context, base, home
+        self._kept = kept
+        self._roots: dict[str, Path] = {}
+        # Steps of this stage that are not executed yet, because their result may be kept.
+        self._waiting: list[Step] = []
+        self._user, self._folder = "root", "/"
+        self._environment: dict[str, str] = {}
+
+    def execute(self, step: Step) -> None:
+        """Execute *step*, or let it wait for the one that copies the sources."""
+        if step.word == "FROM":
+            self.end()
+            self.root = self._home / f"stage{len(self._roots)}"
+            self._user, self._folder, self._environment = "root", "/", {}
+            self._roots[step.text.split()[-1]] = self.root
+        elif self._kept is not None and _copies_sources(step):
+            self._restore_or_keep(self._kept)
+            self._kept = None
+            self._run(step)
+            return
+        self._waiting.append(step)
+        if self._kept is None:
+            self.end()
+
+    def _restore_or_keep(self, kept: Path) -> None:
+        copied = (_words(each)[0] for each in self._waiting if each.word == "COPY")
+        inputs = [self._base.name, *(f"{each}" for each in self._waiting)]
+        inputs += [(self._context / each).read_text() for each in copied]
+        place = kept / hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
+        if place.exists():
+            subprocess.run(["cp", "-a", place, self.root], check=True)
+            for each in self._waiting:
+                self._set(each)
+            self._waiting.clear()
+            return
+        self.end()
+        shutil.rmtree(kept, ignore_errors=True)  # of earlier versions
+        kept.mkdir(parents=True)
+        subprocess.run(["cp", "-a", self.root, kept / "new"], check=True)
+        (kept / "new").rename(place)
+
+    def end(self) -> None:
+        """Execute the steps that wait."""
+        for each in self._waiting:
+            self._run(each)
+        self._waiting.clear()
+
+    def _run(self, step: Step) -> None:
+        if step.word == "FROM":
+            subprocess.run(["cp", "-a", self._base, self.root], check=True)
+        elif step.word == "RUN":
+            chroot(self.root, step.text, user=self._user, folder=self._folder, **self._environment)
+        elif step.word == "COPY":
+            _copy(step, self._context, self._roots, self.root)
+        self._set(step)
+
+    def _set(self, step: Step) -> None:
+        if step.word == "USER":
+            self._user = step.text
+        elif step.word == "WORKDIR":
+            self._folder = step.text
+        elif step.word == "ENV":
+            self._environment |= dict(re.findall(r"(\w+)=(\S+)", step.text))
+
+
+def _copies_sources(step: Step) -> bool:
+    return step.word == "COPY" and _words(step)[0] == "."
+
+
+def _words(step: Step) -> list[str]:
+    return [word for word in step.text.split() if not word.startswith("--")]
+
+
+def _copy(step: Step, context: Path, roots: dict[str, Path], root: Path) -> None:
+    options = dict(word[2:].split("=", 1) for word in step.text.split() if word.startswith("--"))
+    source, target = _words(step)
     start = roots[options["from"]] if "from" in options else context
     place = root / target.lstrip("/")
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's image, built by the steps of its Dockerfile, for the containerd of a test."""
 
+from collections.abc import Iterator
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -30,11 +32,12 @@ _APT_INSTALL = re.compile(r"apt-get install -y --no-install-recommends ([^&]+)")
 def build_agent_image(home: Path) -> Path:
     """Build the image below *home* and return it as an archive.
 
-    Its base already has the packages that the Dockerfile installs, and the wheels that it fetches,
-    and is kept in the cache.
+    Its base already has the packages that the Dockerfile installs, and the wheels that it fetches.
+    Base, and root before the sources are copied, are kept in the cache.
     """
-    base = _base()
-    root = build(_DOCKERFILE, context_of(_TREE, home), base, home)
+    with _locked() as cache:
+        base = _base(cache)
+        root = build(_DOCKERFILE, context_of(_TREE, home), base, home, cache / "kept")
     for path in (_WHEELS, _PIP_CONFIG):
         subprocess.run(["rm", "-r", root / path], check=True)
     archive = save_root(home / "sweetpoint.tar", AGENT_IMAGE, _config(), [root])
@@ -56,21 +59,26 @@ def _config() -> dict[str, object]:
     return config
 
 
-def _base() -> Path:
+@contextlib.contextmanager
+def _locked() -> Iterator[Path]:
+    """Yield the directory of the cache, which no other process of the tests uses meanwhile."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sweetpoint/image"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield cache
+
+
+def _base(cache: Path) -> Path:
     texts = [found[1] for step in steps(_DOCKERFILE) if (found := _APT_INSTALL.search(step.text))]
     words = " ".join(texts).split()
     packages = sorted({word.strip("'").partition("=")[0] for word in words})
     assert "python3-bpfcc" in packages
     inputs = " ".join([*packages, *(file.read_text() for file in _LOCK_FILES)])
-    key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sweetpoint/image"
-    cache.mkdir(parents=True, exist_ok=True)
-    base = cache / key
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not base.exists():
-            _make_base(cache / "build", packages)
-            (cache / "build").rename(base)
+    base = cache / hashlib.sha256(inputs.encode()).hexdigest()[:16]
+    if not base.exists():
+        _make_base(cache / "build", packages)
+        (cache / "build").rename(base)
     return base
 
 
