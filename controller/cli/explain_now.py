@@ -14,6 +14,7 @@ from controller.cli.status import limited_lines, plain
 from controller.cli.top_pages import SourceError, own_page
 from controller.config.load import load
 from controller.config.yaml_document import ConfigError
+from controller.core.decision import describe_slow
 from controller.core.model import QosClass
 from controller.host.state_dir import owners
 from controller.page.view import ServiceRow, Tracker, mapping, records, text
@@ -93,6 +94,9 @@ def now_of(page: Mapping[str, Any], name: str) -> Now:
             is_service |= is_ls
     rows = Tracker(service=name).update(page).services if is_service else ()
     limited = tuple(each for each in held.limited if each.path in paths)
-    slow = [each for each in records(mapping(page.get("plan")).get("slow"))] if is_service else []
-    words = tuple(text(each.get("text"), 400) for each in slow if each.get("service") == name)
-    return Now(held, bool(paths), limited, rows, words)
+    slow = tuple(
+        describe_slow(*(text(each.get(key), 400) for key in ("because", "name", "evidence")))
+        for each in records(mapping(page.get("plan")).get("slow"))
+        if is_service and each.get("service") == name
+    )
+    return Now(held, bool(paths), limited, rows, slow)

@@ -31,6 +31,7 @@ __all__ = (
     "SlowBecause",
     "SlowService",
     "Verdict",
+    "describe_slow",
 )
 
 
@@ -329,7 +330,12 @@ class SlowBecause(StrEnum):
 
 
 # So begins the verdict on a slow service.
-SLOW = "slow "
+SLOW = "slow ("
+
+
+def describe_slow(because: str, name: str, evidence: str) -> str:
+    """Return a verdict in words, see ``SlowService``."""
+    return f"{SLOW}{' '.join(filter(None, (because, name)))}): {evidence}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,15 +343,15 @@ class SlowService:
     """Why a service that suffers is slow; of all channels together.
 
     ``name`` is the largest of that kind, a workload, a service or the path of a cgroup; empty: the
-    kind says all. ``share`` is the part of that kind, 0 to 1 (``None``: not measured). ``text`` is
-    the verdict in words, with the evidence.
+    kind says all. ``share`` is the part of that kind, 0 to 1 (``None``: not measured).
+    ``evidence`` is in words, without names.
     """
 
     service: str
     because: SlowBecause
     name: str
     share: float | None
-    text: str
+    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

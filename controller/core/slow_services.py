@@ -14,7 +14,6 @@ from typing import NamedTuple
 from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import (
-    SLOW,
     Cause,
     ChannelState,
     LoopReport,
@@ -23,6 +22,7 @@ from controller.core.decision import (
     SlowBecause,
     SlowService,
     Verdict,
+    describe_slow,
 )
 from controller.core.eviction.candidates import cause_of
 from controller.core.loop.evidence import Evidence, host_explains, throttled_explains
@@ -78,12 +78,12 @@ class _Hurt(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A verdict without its service, see ``SlowService``; ``text`` is the evidence alone."""
+    """A verdict without its service, see ``SlowService``."""
 
     because: SlowBecause
     name: str = ""
     share: float | None = None
-    text: str = ""
+    evidence: str = ""
 
 
 class _Well(NamedTuple):
@@ -154,7 +154,7 @@ class SlowServices:
             found = _by_channel(worst.cause, channels, waits)
         elif found is None:
             found = _by_figure(hurt[0].cause, channels, waits, context)
-        because, name, share, text = found
+        because, name, share, evidence = found
         well, need = self._well.get(service, _Well()), context.tracker.cpu_need.get(service)
         if (
             because in (SlowBecause.OWN_TASKS, SlowBecause.ELSEWHERE)
@@ -163,12 +163,11 @@ class SlowServices:
             and need.oncpu > _MORE * well.cpus
         ):
             because = SlowBecause.OWN_LOAD
-            text = (
-                f"it uses {format_cpus(need.oncpu)}, at most {format_cpus(well.cpus)} while it was "
-                f"well; {text}"
-            )
-        words = f"{SLOW}({' '.join(filter(None, (because, name)))}): {text}"
-        return SlowService(service=service, because=because, name=name, share=share, text=words)
+            used, most = format_cpus(need.oncpu), format_cpus(well.cpus)
+            evidence = f"it uses {used}, at most {most} while it was well; {evidence}"
+        return SlowService(
+            service=service, because=because, name=name, share=share, evidence=evidence
+        )
 
     def _log_lines(self, now_ns: int) -> Iterable[Verdict]:
         for each in self.found:
@@ -181,7 +180,8 @@ class SlowServices:
             state.seen_ns = now_ns
             if verdict != state.logged and now_ns - state.since_ns >= _STEADY_NS:
                 state.logged = verdict
-                yield Verdict(subject=each.service, text=each.text)
+                text = describe_slow(each.because, each.name, each.evidence)
+                yield Verdict(subject=each.service, text=text)
         for service, state in list(self._logged.items()):
             if now_ns - state.seen_ns >= _FORGET_NS:
                 del self._logged[service]
@@ -189,11 +189,11 @@ class SlowServices:
 
 def _by_own_limit(service: str, channels: Channels, waits: Evidence) -> _Found | None:
     if channels.loops[Channel.MEMORY].of(service).state is ChannelState.SELF:
-        return _Found(SlowBecause.OWN_MEMORY, text="it reached its own limit of memory")
+        return _Found(SlowBecause.OWN_MEMORY, evidence="it reached its own limit of memory")
     if throttled_explains(waits):
         ratio = waits.throttled_ratio or 0.0
         text = f"it was throttled for {ratio:.0%} of its time"
-        return _Found(SlowBecause.OWN_QUOTA, share=min(1.0, ratio), text=text)
+        return _Found(SlowBecause.OWN_QUOTA, share=min(1.0, ratio), evidence=text)
     return None
 
 
@@ -216,17 +216,17 @@ def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickC
         return _by_parts(cause_of(channels.cpu.loops, cause.service, context))
     own = channels.loops[cause.channel].of(cause.service)
     if own.state is ChannelState.SQUEEZE and not own.was_in_vain:
-        return _Found(SlowBecause.UNKNOWN, text="best-effort work is squeezed to find out")
+        return _Found(SlowBecause.UNKNOWN, evidence="best-effort work is squeezed to find out")
     text = f"its tasks wait for {format_cpus(waits.inflicted_cpus)}"
     if waits.throttled_ratio is not None:
         text += f" and are throttled for {waits.throttled_ratio:.0%} of their time"
-    return _Found(SlowBecause.ELSEWHERE, text=text)
+    return _Found(SlowBecause.ELSEWHERE, evidence=text)
 
 
 def _by_host(waits: Evidence) -> _Found:
     lost = waits.host_cpus + (waits.steal_cpus or 0.0)
     text = f"CPUs stood still or were taken for {format_cpus(lost)}"
-    return _Found(SlowBecause.HOST, text=text)
+    return _Found(SlowBecause.HOST, evidence=text)
 
 
 def _by_parts(cause: Cause) -> _Found:
@@ -241,9 +241,9 @@ def _by_parts(cause: Cause) -> _Found:
     order = sorted(sums, key=sums.__getitem__, reverse=True)
     what = _WHAT[cause.channel]
     if cause.channel in _BY_ITSELF and (not order or sums[order[0]] < _MOSTLY):
-        return _Found(_BY_ITSELF[cause.channel], text=f"no other workload has most of {what}")
+        return _Found(_BY_ITSELF[cause.channel], evidence=f"no other workload has most of {what}")
     if not order:
-        return _Found(SlowBecause.UNKNOWN, text=f"nothing is known about {what}")
+        return _Found(SlowBecause.UNKNOWN, evidence=f"nothing is known about {what}")
     share = min(1.0, sums[order[0]])
     text = f"{share:.0%} of {what}"
     if len(order) > 1 and sums[order[1]] >= _LITTLE_WAIT:

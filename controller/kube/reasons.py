@@ -29,6 +29,11 @@ class Reason(Explained):
         "A channel began to squeeze best-effort work for the service.",
     )
     RELEASED = "BestEffortReleased", _SERVICE, "The squeeze for the service ended."
+    SLOW = (
+        "ServiceSlow",
+        _SERVICE,
+        "The service is slow, and not because of best-effort work; the note has the evidence.",
+    )
     EVICTED = (
         "Evicted",
         "Pod",

@@ -1,11 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Events at the begin and the end of a squeeze of best-effort work for a service."""
+"""Events at the begin and the end of a squeeze for a service, and why a service is slow."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.core.decision import Demand, LoopReport, Plan
+from controller.core.decision import SLOW, Demand, LoopReport, Plan, SlowBecause, describe_slow
 from controller.core.explain import describe_loop, selected
 from controller.core.in_force import InForce
 from controller.core.model import CgroupId, Channel, Mode
@@ -58,6 +58,9 @@ class SqueezeEvents:
                     f"deviation up to {squeeze.peak_deviation:.2f})"
                 )
                 self._emit(service, plan, Reason.RELEASED, note)
+        for verdict in plan.verdicts:
+            if verdict.text.startswith(SLOW):
+                self._emit_slow(verdict.subject, plan)
         demands = {demand.channel: demand for demand in plan.demands}
         held = {(each.channel, each.service): None for each in in_force.knobs if each.limits}
         for asked_by, served in held:
@@ -77,6 +80,13 @@ class SqueezeEvents:
         squeeze.last_ns = plan.time_ns
         squeeze.peak_demand = max(squeeze.peak_demand, demand.applied)
         squeeze.peak_deviation = max(squeeze.peak_deviation, deviation)
+
+    def _emit_slow(self, service: str, plan: Plan) -> None:
+        """Emit the verdict without names: readers of this Event may not know of other workloads."""
+        for each in plan.slow:
+            if each.service == service and each.because is not SlowBecause.BEST_EFFORT:
+                note = describe_slow(each.because, "", each.evidence)
+                self._emit(service, plan, Reason.SLOW, note)
 
     def _emit(self, service: str, plan: Plan, reason: Reason, note: str) -> None:
         self._events.emit(self._regarding(service, plan), reason, note)

@@ -117,5 +117,9 @@ def test_a_service_has_its_indicators_and_a_workload_without_limit_is_told() -> 
     status = page(published())
     (web,) = now_of(status, "web").lines()
     assert web == "now: runq_p99 3ms, its sweet point is 2ms (1.5 times)"
+    slow = {"service": "web", "because": "own-cpu-limit", "name": "", "evidence": "it was\x1b"}
+    status["plan"]["slow"] = [slow, {**slow, "service": "shop"}]
+    _, verdict = now_of(status, "web").lines()
+    assert verdict == r"now: slow (own-cpu-limit): it was\x1b"
     status["in_force"] = {}
     assert [*now_of(status, "job").lines()] == ["now: not limited"]

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events about squeezes, made from plans."""
 
-from controller.core.decision import Plan
+from dataclasses import replace
+
+from controller.core.decision import Plan, SlowBecause, SlowService, Verdict, describe_slow
 from controller.core.in_force import HeldKnob, InForce
 from controller.core.model import Channel, Knob, KnobValue, Mode, Target, TargetKind
 from controller.kube.events import Events
@@ -96,3 +98,24 @@ def test_a_squeeze_for_a_service_without_a_pod_makes_an_event_at_the_node(
     assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
     assert event["metadata"]["namespace"] == "default"
     assert "would be squeezed (the agent only observes)" in event["note"]
+
+
+def test_a_service_that_is_slow_for_another_cause_makes_an_event_without_names(
+    events: Events, sent: Sent
+) -> None:
+    squeezes = SqueezeEvents(events, "n1", PODS.get)
+
+    def slow(because: SlowBecause) -> Plan:
+        found = SlowService(
+            service=SERVICE, because=because, name="other/secret", share=0.6, evidence="60% of it"
+        )
+        text = describe_slow(because, found.name, found.evidence)
+        return replace(plan(1), slow=(found,), verdicts=(Verdict(subject=SERVICE, text=text),))
+
+    squeezes.update(slow(SlowBecause.BEST_EFFORT), FREE, Mode.ENFORCE)
+    squeezes.update(replace(slow(SlowBecause.SERVICE), verdicts=()), FREE, Mode.ENFORCE)
+    assert sent() == []
+    squeezes.update(slow(SlowBecause.SERVICE), FREE, Mode.ENFORCE)
+    (event,) = sent()
+    assert (event["reason"], event["regarding"]["name"]) == ("ServiceSlow", "web-0")
+    assert event["note"] == "slow (another-service): 60% of it"
