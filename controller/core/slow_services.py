@@ -38,9 +38,9 @@ _STEADY_NS = 3 * NS_PER_SEC
 _FORGET_NS = 60 * NS_PER_SEC
 # Below this part of the time in which a service wants to run, its waits explain no slow request.
 _LITTLE_WAIT = 0.1
-# The load at which a service was well is known after this time; more than it by this factor is more
-# load than ever.
-_KNOWN_S = 30
+# The load at which a service was well is known after two to three of these periods; more than that
+# by this factor is more load than ever.
+_PERIOD_S = 10
 _MORE = 1.1
 # Where no other workload has this part, the resource or the service itself is the cause.
 _MOSTLY = 0.5
@@ -86,11 +86,30 @@ class _Found(NamedTuple):
     evidence: str = ""
 
 
-class _Well(NamedTuple):
-    """The largest use of CPUs while a service was well, in so many seconds."""
+@dataclass(slots=True)
+class _Well:
+    """The largest use of CPUs of a service that was well for at least a period after it.
+
+    ``newer`` and ``older`` are the largest of this period and the one before: the load rises a
+    moment before the service suffers from it. ``known_s`` is how long it was well.
+    """
 
     cpus: float = 0.0
+    older: float = 0.0
+    newer: float = 0.0
     known_s: int = 0
+
+    def add(self, cpus: float) -> None:
+        """Take a second in which the service was well."""
+        self.newer = max(self.newer, cpus)
+        self.known_s += 1
+        if self.known_s % _PERIOD_S == 0:
+            self.cpus = max(self.cpus, self.older)
+            self.older, self.newer = self.newer, 0.0
+
+    def drop(self) -> None:
+        """Take a second in which it was not."""
+        self.older = self.newer = 0.0
 
 
 @dataclass(slots=True)
@@ -131,7 +150,7 @@ class SlowServices:
         self.verdicts = tuple(self._log_lines(context.now_ns))
 
     def _learn_loads(self, channels: Channels, context: TickContext) -> None:
-        """Take the use of services that are well, once a second."""
+        """Take the use of CPUs of each service, once a second."""
         if context.now_ns - self._last_ns < NS_PER_SEC:
             return
         self._last_ns = context.now_ns
@@ -139,9 +158,11 @@ class SlowServices:
         services = context.workload_index.services
         self._well = {name: each for name, each in self._well.items() if name in services}
         for name, need in context.tracker.cpu_need.items():
-            if name not in bad:
-                well = self._well.get(name, _Well())
-                self._well[name] = _Well(max(well.cpus, need.oncpu), well.known_s + 1)
+            well = self._well.setdefault(name, _Well())
+            if name in bad:
+                well.drop()
+            else:
+                well.add(need.oncpu)
 
     def _judge(
         self, service: str, hurt: Sequence[_Hurt], channels: Channels, context: TickContext
@@ -155,13 +176,9 @@ class SlowServices:
         elif found is None:
             found = _by_figure(hurt[0].cause, channels, waits, context)
         because, name, share, evidence = found
-        well, need = self._well.get(service, _Well()), context.tracker.cpu_need.get(service)
-        if (
-            because in (SlowBecause.OWN_TASKS, SlowBecause.ELSEWHERE)
-            and need is not None
-            and well.known_s >= _KNOWN_S
-            and need.oncpu > _MORE * well.cpus
-        ):
+        well, need = self._well.get(service), context.tracker.cpu_need.get(service)
+        may_be_load = because in (SlowBecause.OWN_TASKS, SlowBecause.ELSEWHERE)
+        if may_be_load and well and well.cpus and need and need.oncpu > _MORE * well.cpus:
             because = SlowBecause.OWN_LOAD
             used, most = format_cpus(need.oncpu), format_cpus(well.cpus)
             evidence = f"it uses {used}, at most {most} while it was well; {evidence}"
