@@ -69,10 +69,17 @@ def test_reads_are_counted_one_by_one_and_a_service_alone_waits_for_nobody(
 ) -> None:
     # The first one to open a disk looks for its partitions.
     read_blocks(readers.disks[0], readers.service, 1)
-    before = readers.use(readers.service).disk_requests
-    read_blocks(readers.disks[0], readers.service, 300)
+
+    def counts_each() -> bool:
+        before = readers.use(readers.service).disk_requests
+        read_blocks(readers.disks[0], readers.service, 300)
+        counted = readers.use(readers.service).disk_requests - before
+        assert counted <= 300
+        return counted == 300
+
+    # The kernel runs no program of a tracepoint that interrupts another one on the same CPU.
+    eventually("a series without an event that was left out", counts_each)
     used = readers.use(readers.service)
-    assert used.disk_requests - before == 300
     assert used.disk_wait_ns > 0
     assert used.disk_inflicted_ns == 0
     assert readers.use(readers.job) == DiskUse(0, 0, 0)
