@@ -131,7 +131,7 @@ def find_state_dir(arguments: argparse.Namespace) -> Path:
     """
     from controller.config.state_dir import DEFAULT_STATE_DIR, read_state_dir
 
-    named: Path | None = arguments.state_dir
+    named: Path | None = getattr(arguments, "state_dir", None)
     if named is not None:
         if not named.is_dir():
             raise WrongAgentError(f"--state-dir {named}: there is no such directory")
@@ -150,7 +150,7 @@ def find_data_dir(arguments: argparse.Namespace) -> Path:
     """
     from controller.config.state_dir import DEFAULT_DATA_DIR, read_data_dir
 
-    named: Path | None = arguments.data_dir
+    named: Path | None = getattr(arguments, "data_dir", None)
     return named or _directory(arguments, read_data_dir, DEFAULT_DATA_DIR, "data")
 
 
@@ -159,16 +159,18 @@ def _directory(
 ) -> Path:
     from controller.config.yaml_document import ConfigError
 
-    otherwise = f"the {kind} directory can be named with --{kind}-dir instead"
+    otherwise = ""
+    if hasattr(arguments, f"{kind}_dir"):
+        otherwise = f"; the {kind} directory can be named with --{kind}-dir instead"
     config = _config(arguments)
     if config == _CONFIG and not _CONFIG.exists():
         return Path(usual)
     try:
         found = read(config)
     except (ConfigError, OSError) as error:
-        raise WrongAgentError(f"{sentence(error)}; {otherwise}") from None
+        raise WrongAgentError(f"{sentence(error)}{otherwise}") from None
     if found is None:
-        raise WrongAgentError(f"{config}: {kind}_dir is not an absolute path; {otherwise}")
+        raise WrongAgentError(f"{config}: {kind}_dir is not an absolute path{otherwise}")
     return found
 
 

@@ -74,7 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_agent(parser)
-    parser.set_defaults(state_dir=None, data_dir=None)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -37,6 +37,15 @@ def test_a_wrong_option_is_named(
     assert message in capsys.readouterr().err
 
 
+def test_a_missing_configuration_names_no_option_that_a_trial_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    assert main(["trial", "--config", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err == f"sweetpoint: {path}: cannot read: there is no such file or directory\n"
+
+
 def test_what_pairs_show_is_told_in_a_line_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
