@@ -40,7 +40,10 @@ class NodeSite:
         self.write()
 
     def write(self, extra: str = "", mode: str = "enforce", kubernetes: str = "") -> None:
-        """Write the configuration; *kubernetes* is added to that section, *extra* at the end."""
+        """Write the configuration; *kubernetes* is added to that section, *extra* at the end.
+
+        The cgroups of the pods are named, because a search finds those of other tests' nodes too.
+        """
         self.config.write_text(
             f"mode: {mode}\n"
             f"http: 127.0.0.1:{self.port}\n"
@@ -48,6 +51,7 @@ class NodeSite:
             "kubernetes:\n"
             f"  node: {self.kubelet.node}\n"
             f"  kubeconfig: {self._kubeconfig}\n"
+            f"  cgroup_roots: [{self.kubelet.kubepods.config_root}]\n"
             f"{kubernetes}"
             f"{extra}"
         )
