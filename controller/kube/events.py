@@ -5,17 +5,19 @@
 Events are sent asynchronously and best-effort. Repetitions of a reason at the same object become a
 series of the first Event. A token bucket bounds the rate; Events beyond it are counted and dropped.
 Each Event, and each repetition, is a write to etcd: with one a minute 5,000 nodes make 83 a second.
-While the API server is unreachable only Events are lost.
+A request without an answer is made once more. While the API server is unreachable only Events are
+lost.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 import time
 from typing import Any, Literal, NamedTuple
 
 from controller.kube.client.api import Api, PatchKind, segment
-from controller.kube.client.errors import ApiError
+from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.client.rate_limit import TokenBucket
 from controller.kube.client.worker import Worker
 from controller.kube.reasons import Reason
@@ -142,7 +144,7 @@ class Events:
         path = f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
         return _Series(path, body, now_s)
 
-    def _send(self, series: _Series, count: int, last: str) -> None:
+    def _send(self, series: _Series, count: int, last: str, *, again: bool = False) -> None:
         # Runs in the worker's thread. The Event may have expired at the server in the meantime, or
         # exist although the response to its creation was lost.
         repetition = {"series": {"count": count, "lastObservedTime": last}} if count > 1 else {}
@@ -158,7 +160,14 @@ class Events:
         series.sent = True
         try:
             self._api.create(series.path, {**series.body, **repetition})
-        except ApiError:
+        except ApiUnreachable:
+            # One slow answer must not take the only Event about an eviction.
+            if not again:
+                self._worker.submit(lambda: self._send(series, count, last, again=True), "event")
+            raise
+        except ApiError as error:
+            if again and error.status == HTTPStatus.CONFLICT:
+                return
             series.sent = False
             raise
 

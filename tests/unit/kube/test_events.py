@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events: their fields, series, and rate."""
 
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
@@ -64,6 +67,23 @@ def test_an_event_that_expired_at_the_server_is_created_again(
     assert [event["series"]["count"] for event in sent()] == [2]
 
 
+@pytest.mark.parametrize("second", [None, status(409, "exists"), (0, {})])
+def test_an_event_without_an_answer_is_sent_once_more(
+    second: tuple[int, Any] | None, events: Events, sent: Sent, server: ApiStandIn
+) -> None:
+    answers: Iterator[tuple[int, Any] | None] = iter([(0, {}), second])
+    server.before = lambda asked: next(answers) if asked.method == "POST" else None
+    events.emit(HOG_OBJECT, Reason.EVICTED, "because", "Warning")
+    sent()
+    assert len(sent()) == (second is None)
+    assert len(server.asked_for("POST")) == 2
+    # After an answer the Event is known to the server, and repetitions belong to it.
+    events.emit(HOG_OBJECT, Reason.EVICTED, "because", "Warning")
+    server.before = lambda _: None
+    sent()
+    assert len(server.asked_for("PATCH")) == 1
+
+
 def test_the_rate_of_events_is_bounded(events: Events, sent: Sent, clock: Clock) -> None:
     for number in range(1000):
         events.emit(HOG_OBJECT._replace(name=f"pod-{number}"), Reason.EVICTED, "x", "Warning")
@@ -95,17 +115,19 @@ def test_an_event_whose_creation_was_not_answered_is_not_created_twice(
     events: Events, sent: Sent, server: ApiStandIn
 ) -> None:
     def lost(asked: Asked) -> tuple[int, dict[str, Any]] | None:
-        if asked.method == "POST":
-            server._act(asked)
-            return 0, {}
-        return None
+        if asked.method != "POST":
+            return None
+        if server.objects.get(f"{asked.path}/{(asked.body or {})['metadata']['name']}"):
+            return status(409, "exists")
+        server._act(asked)
+        return 0, {}
 
     server.before = lost
     events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert len(sent()) == 1
     events.emit(HOG_OBJECT, Reason.EVICTED, "a")
     assert [event["series"]["count"] for event in sent()] == [2]
-    assert len(server.asked_for("POST")) == 1
+    assert len(server.asked_for("POST")) == 2
 
 
 def test_long_notes_and_names_are_truncated(events: Events, sent: Sent) -> None:
