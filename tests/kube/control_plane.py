@@ -70,7 +70,10 @@ class ControlPlane(Temporary):
     ) -> None:
         self.home = home
         self._where = where
-        self.port, self._etcd_port, self._peer_port = (free_port() for _ in range(3))
+        ports: set[int] = set()
+        while len(ports) < 3:  # the same port may be free twice
+            ports.add(free_port())
+        self.port, self._etcd_port, self._peer_port = ports
         self.url = f"https://127.0.0.1:{self.port}"
         self.ca_file = home / "ca.crt"
         self._etcd: Process | None = None

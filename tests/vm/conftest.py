@@ -30,7 +30,7 @@ TREE = Path(__file__).parents[2]
 TIMEOUT_S = 5400.0
 SOAK_TIMEOUT_S = 14400.0
 # The guest takes longer than all that runs beside it, so its session has twice the weight of
-# others (sched(7), autogroup). With nine times the weight other agents stood for ten seconds.
+# others (sched(7), autogroup), and no more: the agents of other tests need CPUs in time.
 _FIRST = 'echo -3 >/proc/self/autogroup || :; exec "$@"'
 
 

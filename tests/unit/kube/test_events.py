@@ -78,8 +78,8 @@ def test_an_event_without_an_answer_is_sent_once_more(
     assert len(sent()) == (second is None)
     assert len(server.asked_for("POST")) == 2
     # After an answer the Event is known to the server, and repetitions belong to it.
-    events.emit(HOG_OBJECT, Reason.EVICTED, "because", "Warning")
     server.before = lambda _: None
+    events.emit(HOG_OBJECT, Reason.EVICTED, "because", "Warning")
     sent()
     assert len(server.asked_for("PATCH")) == 1
 
