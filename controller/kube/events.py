@@ -5,8 +5,8 @@
 Events are sent asynchronously and best-effort. Repetitions of a reason at the same object become a
 series of the first Event. A token bucket bounds the rate; Events beyond it are counted and dropped.
 Each Event, and each repetition, is a write to etcd: with one a minute 5,000 nodes make 83 a second.
-A request without an answer is made once more. While the API server is unreachable only Events are
-lost.
+An Event whose creation has no answer is sent once more. While the API server is unreachable only
+Events are lost.
 """
 
 from collections.abc import Callable
