@@ -176,7 +176,8 @@ class AgentRun:
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
         """Return the samples of the metric *name* by the values of their labels."""
-        families = text_string_to_metric_families(self.get("/metrics") or "")
+        page = eventually("the metrics", lambda: self.get("/metrics")) or ""
+        families = text_string_to_metric_families(page)
         samples = [sample for family in families for sample in family.samples]
         return {tuple(s.labels.values()): s.value for s in samples if s.name == name}
 
