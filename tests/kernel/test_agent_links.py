@@ -91,8 +91,12 @@ def test_the_loop_moves_the_ceiling_and_everything_is_restored(
         assert [(knob["knob"], knob["target"]) for knob in first["knobs"]] == [
             ("tc.ceiling", "up0")
         ]
+        site.write(NETWORK, mode="observe")  # so the next agent leaves everything as it was
         os.kill(agent.pids()[1], signal.SIGKILL)
         eventually("everything restored", lambda: dump(host) == before)
+        agent.ready()
+        site.write(NETWORK)
+        agent.process.send_signal(signal.SIGHUP)
         eventually("shaped again", lambda: is_shaped(host))
         assert agent.stop() == 0
     assert dump(host) == before
