@@ -102,7 +102,7 @@ def check(site: DiskSite, *arguments: str) -> None:
         stack.enter_context(reading(mine, job))
         eventually("a cause", lambda: state(agent) == "squeeze")
         if site.limit is not None:
-            eventually("a limit", lambda: site.limit)
-            assert f"{mine.number} rbps=" in site.limit
+            limit = eventually("a limit", lambda: site.limit)
+            assert f"{mine.number} rbps=" in limit
         assert agent.stop() == 0
     assert not site.limit
