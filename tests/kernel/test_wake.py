@@ -189,6 +189,7 @@ def test_a_tick_comes_before_it_is_due(site: Site) -> None:
             return "woken" in found
 
         eventually("a tick for the message", is_woken)
+        eventually("quiet", is_quiet)  # what the service has caused until its end is counted
         found = looks()
         assert found["woken"] + found.get("unfounded", 0) < sum(found.values()) / 2
         assert agent.series("sweetpoint_looks_total")["woken",] == found["woken"]
