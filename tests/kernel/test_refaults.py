@@ -170,11 +170,13 @@ def test_refaults_are_those_of_the_kernel_and_limits_of_the_service_are_told_apa
     polls = iter(range(10**6))
 
     def read() -> tuple[int, int]:
+        least = node.kernel_refaults()
         strain.poll(next(polls), None)
         found = strain.workloads[service]
-        assert found.refaults == node.kernel_refaults()
         assert strain.workloads.keys() == {service}
         assert found.refaults is not None and found.memory_limit_hits is not None
+        # The kernel adds the last ones of each CPU to the sum every two seconds.
+        assert least <= found.refaults <= node.kernel_refaults()
         return found.refaults, found.memory_limit_hits
 
     for _ in range(3):
