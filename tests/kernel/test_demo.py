@@ -105,7 +105,7 @@ class Demo:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
-    one = Demo(tmp_path, seconds=2)
+    one = Demo(tmp_path, seconds=5)
     yield one
     if not one.has_ended():
         one.popen.terminate()
@@ -133,7 +133,8 @@ def test_after_sigkill_the_watchdog_cleans_up(demo: Demo) -> None:
 def test_the_error_names_a_program_that_died(demo: Demo) -> None:
     home = demo.wait_for("alone,", "nginx")
     for pid in demo.names()["nginx"]:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # ended by the demonstration already
+            os.kill(pid, signal.SIGKILL)
     assert demo.popen.wait(DEADLINE_S) == 1
     assert "nginx ended with -9" in demo.output()
     assert demo.left(home) == []
