@@ -8,6 +8,7 @@ executed as they are printed. On it are nginx and an encoding, which share a CPU
 
 from collections.abc import Iterator
 import contextlib
+from http import HTTPStatus
 from importlib.metadata import version
 import json
 import os
@@ -17,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import urllib.request
 
 import pytest
 
@@ -27,7 +27,8 @@ from tests.kernel.netns import entered
 from tests.kernel.overload import CPU, outweigh
 from tests.kernel.transcript import ROOT, Shell, Step, matches, steps
 from tests.kube.own_host import OwnHost
-from tests.support.waiting import DEADLINE_S, eventually
+from tests.support.http import status_pages
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.apart]
 
@@ -86,12 +87,12 @@ def opened(host: OwnHost) -> Iterator[Shell]:
         shell.close()
 
 
-def page(host: OwnHost) -> str:
-    with (
-        entered(host.network),
-        urllib.request.urlopen("http://127.0.0.1:9464/", timeout=DEADLINE_S) as answer,
-    ):
-        return str(answer.read().decode())
+def page(host: OwnHost) -> str | None:
+    """Return the agent's page; ``None`` without an answer or with an error status."""
+    with entered(host.network), contextlib.suppress(OSError):
+        status, text = status_pages.get(9464, "/")
+        return text if status == HTTPStatus.OK else None
+    return None
 
 
 def knobs(host: OwnHost) -> dict[Path, str]:
@@ -182,7 +183,7 @@ def execute(shell: Shell, step: Step) -> None:
 
 
 def check_page(host: OwnHost) -> None:
-    found = page(host)
+    found = eventually("the page", lambda: page(host)) or ""
     for title in ("Services and their sweet points", "What enforcing would bring", "Over time"):
         assert title in found
     assert '<b class="badge off">observing</b>' in found
