@@ -175,7 +175,7 @@ def test_the_installation(host: OwnHost) -> None:
 def execute(shell: Shell, step: Step) -> None:
     if step.command == ENDLESS:
         shell.run(f"{ENDLESS} | grep -m 1 'service nginx'")
-    elif step.output and re.match("sweetpoint (top|advise|explain)", step.command):
+    elif step.output and re.match("sweetpoint (top|advise|explain|status)", step.command):
         shell.until(step)
     else:
         output = shell.run(step.command)
