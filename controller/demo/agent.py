@@ -28,7 +28,7 @@ __all__ = (
     "write_config",
 )
 
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 15.0
 ANSWER_WITHIN_S = 2.0
 PROFILE = "nginx"

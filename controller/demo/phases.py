@@ -18,7 +18,7 @@ from typing import Any
 from controller.core.units import NS_PER_SEC
 from controller.demo.agent import parse_status
 from controller.demo.cgroups import DemoError
-from controller.demo.programs import BestEffort, Process, start, start_nginx
+from controller.demo.programs import START_WITHIN_S, BestEffort, Process, start, start_nginx
 from controller.demo.results import LoadSecond, Phase, Sample, Work
 from controller.demo.session import Session
 from controller.host.python_child import python_child
@@ -110,7 +110,12 @@ class Driver:
         command += ["--output", str(self._load.path)]
         self._session.add(start("loadgen", command, home))
         self._sleep(WARM_UP_S)
-        return self._load.parameters()
+        deadline_s = time.monotonic() + START_WITHIN_S
+        while not (parameters := self._load.parameters()):
+            if time.monotonic() >= deadline_s:
+                raise DemoError("the load generator did not start")
+            self._sleep(POLL_S)
+        return parameters
 
     def run(self, spec: PhaseSpec, *, keep_job: bool) -> Phase:
         """Run one phase; with *keep_job* its job continues in the next phase.
@@ -204,13 +209,8 @@ class _LoadFile:
         self._offset = 0
 
     def parameters(self) -> Mapping[str, Any]:
-        """Return the first line of the file.
-
-        :raises DemoError: the file is still empty.
-        """
+        """Return the first line of the file; empty before it is there."""
         self._read()
-        if not self._parameters:
-            raise DemoError("the load generator did not start")
         return self._parameters
 
     def between(self, from_s: float, to_s: float) -> Iterator[LoadSecond]:
