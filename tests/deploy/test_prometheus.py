@@ -8,7 +8,6 @@ The agent squeezes a CPU-bound load beside a service, so most series exist.
 from collections.abc import Iterator
 import contextlib
 import json
-import os
 from pathlib import Path
 import subprocess
 from typing import Any
@@ -23,7 +22,7 @@ from controller.host.facts import CgroupLayout
 from tests.deploy.queries import Query, dashboard_queries, rule_queries, variables
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
-from tests.kernel.overload import outweigh
+from tests.kernel.overload import CPU, outweigh
 from tests.support.needs import needs_program
 from tests.support.waiting import DEADLINE_S, eventually
 
@@ -155,9 +154,8 @@ def prometheus(site: Site) -> Iterator[Prometheus]:
 def test_every_query_is_answered_and_every_panel_has_data(
     site: Site, prometheus: Prometheus
 ) -> None:
-    cpu = max(os.sched_getaffinity(0))
-    wanted = [Load(site.service, "bursts", cpu), Load(site.batch[0], "hog", cpu)]
-    another = [Load(site.batch[1], "hog", cpu)]
+    wanted = [Load(site.service, "bursts", CPU), Load(site.batch[0], "hog", CPU)]
+    another = [Load(site.batch[1], "hog", CPU)]
     with (
         loads(wanted) as running,
         loads(another) as late,

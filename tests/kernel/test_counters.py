@@ -22,12 +22,12 @@ from controller.probes.perf import find_source, open_event
 from controller.probes.sched import SchedProbe, SchedReading
 from tests.kernel.groups import Groups, Round
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU
 from tests.kernel.steal import Steal
 
 pytestmark = pytest.mark.kernel
 thorough, timed = pytest.mark.thorough, pytest.mark.timed
 
-CPU = max(os.sched_getaffinity(0))
 WANTED = {"cycles": "msr/tsc/", "instructions": "cpu-clock", "llc_misses": "context-switches"}
 # Counters are updated once a second.
 SETTLE_S = 1.1

@@ -5,7 +5,6 @@
 from collections.abc import Iterator
 import contextlib
 from dataclasses import replace
-import os
 from pathlib import Path
 import subprocess
 
@@ -22,11 +21,11 @@ from controller.workloads.pods.cgroups import PodCgroups
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.groups import Groups, Round
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
-CPU = max(os.sched_getaffinity(0))
 DEEP = "/".join(["d"] * 64)
 WAITS = 100
 

@@ -16,14 +16,13 @@ from controller.probes.slots import SLOT_SYSTEM
 from tests.kernel.groups import Groups
 from tests.kernel.knobs import set_quota
 from tests.kernel.loads import Load, loads
-from tests.kernel.overload import outweigh
+from tests.kernel.overload import CPU, outweigh
 from tests.kernel.steal import Steal, assert_agree
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
 thorough, timed = pytest.mark.thorough, pytest.mark.timed
 
-CPU = max(os.sched_getaffinity(0))
 # Both variants of reading kernel memory.
 TYPED = pytest.mark.parametrize("probe", [True, False], ids=["typed", "untyped"], indirect=True)
 WAITS = 100

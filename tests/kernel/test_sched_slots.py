@@ -3,7 +3,6 @@
 """Slots of the sched probe on the running kernel: assigned, reused, and told apart from others."""
 
 import itertools
-import os
 from pathlib import Path
 import time
 
@@ -14,11 +13,11 @@ from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.sched import SchedProbe
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
 
-CPU = max(os.sched_getaffinity(0))
 WAITS = 100
 
 

@@ -3,7 +3,6 @@
 """The sched probe with details shed: the remaining figures are correct."""
 
 from collections.abc import Iterator
-import os
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,12 @@ from controller.probes.sched import DETAILS, SchedProbe
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
 thorough, timed = pytest.mark.thorough, pytest.mark.timed
 
-CPU = max(os.sched_getaffinity(0))
 # Switches of a job while nothing counts them.
 MEANTIME = 1000
 

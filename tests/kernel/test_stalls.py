@@ -18,14 +18,13 @@ from controller.probes.bpf.mapped_array import MappedArray
 from controller.probes.sched import SchedProbe
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
-from tests.kernel.overload import outweigh
+from tests.kernel.overload import CPU, outweigh
 from tests.kernel.steal import Steal
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
 thorough, timed = pytest.mark.thorough, pytest.mark.timed
 
-CPU = max(os.sched_getaffinity(0))
 WAITS = 200
 # struct stalls of bpf/include/stalls.h.
 STALLS = np.dtype(
