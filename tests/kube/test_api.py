@@ -11,6 +11,7 @@ from controller.kube.client.api import Api, PatchKind
 from controller.kube.client.errors import ApiError
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
+from tests.support.kube.limits import PATIENT
 
 pytestmark = pytest.mark.kube
 
@@ -23,7 +24,7 @@ def connect(cluster: Cluster, namespace: str, tmp_path: Path) -> Callable[[Rules
     def make(rules: Rules) -> Api:
         cluster.grant(namespace, "default", rules)
         client = cluster.client(namespace, "default")
-        return Api(cluster.kubeconfig(tmp_path / "kubeconfig", client))
+        return Api(cluster.kubeconfig(tmp_path / "kubeconfig", client), PATIENT)
 
     return make
 

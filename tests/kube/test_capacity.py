@@ -12,6 +12,7 @@ from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError
 from controller.kube.extended_resources import STAMP, NodeResources, remove_resources
 from tests.kube.cluster import Cluster
+from tests.support.kube.limits import PATIENT
 
 pytestmark = pytest.mark.kube
 
@@ -32,7 +33,7 @@ class Site:
         self.before = cluster.make_node(self.node)["status"]
         cluster.grant(namespace, "default", RULES)
         client = cluster.client(namespace, "default")
-        self.api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", client))
+        self.api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", client), PATIENT)
         self.now_s = 1_700_000_000.0
 
     def run(self) -> NodeResources:
@@ -146,7 +147,7 @@ def test_without_the_permission_nothing_changes(
 ) -> None:
     other = cluster.make_namespace(cluster.new_name("other"))
     cluster.grant(other, "default", RULES[:1])
-    api = Api(cluster.kubeconfig(tmp_path / "other", cluster.client(other, "default")))
+    api = Api(cluster.kubeconfig(tmp_path / "other", cluster.client(other, "default")), PATIENT)
     with pytest.raises(ApiError, match="403"):
         NodeResources(api, site.node).publish({CPU: 5}, 180.0)
     assert site.found() == {}

@@ -13,6 +13,7 @@ from controller.kube.profile_configmap import ClusterProfiles
 from controller.kube.state import Reload
 from tests.kube.client import Client, Json, Refused
 from tests.kube.cluster import Cluster
+from tests.support.kube.limits import PATIENT
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
@@ -47,7 +48,7 @@ class Site:
             {"metadata": {"name": "agent"}, "roleRef": reference, "subjects": [subject]},
         )
         client = cluster.client(namespace, "agent")
-        self.api = Api(cluster.kubeconfig(directory / "kubeconfig", client))
+        self.api = Api(cluster.kubeconfig(directory / "kubeconfig", client), PATIENT)
         # A new role takes effect at the server's authorizer after a moment.
         eventually(
             "the role", lambda: _may(client, f"{self.path}?fieldSelector=metadata.name={NAME}")

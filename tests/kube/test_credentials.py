@@ -29,7 +29,8 @@ ASKS = """
 import sys
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError, ApiUnreachable
-api = Api()
+from tests.support.kube.limits import PATIENT
+api = Api(limits=PATIENT)
 for line in sys.stdin:
     try:
         print("pods:", len(api.get(line.strip())["items"]), flush=True)

@@ -20,6 +20,7 @@ from tests.kube.cluster import Cluster
 from tests.kube.katalyst import RULE, install, make_descriptor, path
 from tests.kube.kubelet import Kubelet
 from tests.kube.site import NodeSite
+from tests.support.kube.limits import PATIENT
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
@@ -60,7 +61,7 @@ def descriptors(
         eviction=KubeEvictionConfig(),
         service_profiles=ServiceProfiles.TRUSTED,
     )
-    api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", client))
+    api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", client), PATIENT)
     found = DescriptorProfiles(api, config, ClassRules())
     yield found
     found.close()
@@ -88,7 +89,7 @@ def test_changes_are_read_and_changes_of_the_status_are_ignored(
 
 
 def test_a_kind_that_does_not_exist(cluster: Cluster, tmp_path: Path) -> None:
-    api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", cluster.admin))
+    api = Api(cluster.kubeconfig(tmp_path / "kubeconfig", cluster.admin), PATIENT)
     nowhere = "/apis/example.org/v1/things"
     taken: list[object] = []
     watch = CollectionWatch(api, "Things", nowhere, {}, parse=str, publish=taken.append)

@@ -21,6 +21,7 @@ from controller.kube.reasons import Reason
 from controller.workloads.pods.pod import Pod, parse_pod
 from tests.kube.client import Client, Json
 from tests.kube.cluster import Cluster
+from tests.support.kube.limits import PATIENT
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kube
@@ -47,7 +48,7 @@ class Bench:
 
     def __init__(self, cluster: Cluster, client: Client, node: str, home: Path) -> None:
         self.cluster, self.node = cluster, node
-        self.api = Api(cluster.kubeconfig(home / "agent.kubeconfig", client))
+        self.api = Api(cluster.kubeconfig(home / "agent.kubeconfig", client), PATIENT)
         self.worker = Worker(self.api)
         self.pod: Pod | None = None
         config = KubeEvictionConfig(True, MarkEffect.PREFER_NO_SCHEDULE, 600 * SECOND_NS)

@@ -19,6 +19,7 @@ from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.counting_api import CountingApi
 from tests.kube.installed import Installed
+from tests.support.kube.limits import PATIENT
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kube
@@ -37,7 +38,7 @@ class Release:
         self.namespace, self.name = installed.namespace, installed.name
         self._cluster, self._admin = cluster, cluster.admin
         client = cluster.client(self.namespace, f"{self.name}-uninstall")
-        self.api = CountingApi(cluster.kubeconfig(home / "kubeconfig", client))
+        self.api = CountingApi(cluster.kubeconfig(home / "kubeconfig", client), PATIENT)
         self._path = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets/{self.name}"
 
     def selector(self) -> Json:
@@ -153,7 +154,7 @@ def test_it_removes_what_agents_left_on_nodes(cluster: Cluster, release: Release
         cluster.make_node(name)
         admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": [foreign]}})
     untouched = admin.get(f"/api/v1/nodes/{other}")
-    api = Api(cluster.kubeconfig(cluster.plane.home / f"{node}.kubeconfig", admin))
+    api = Api(cluster.kubeconfig(cluster.plane.home / f"{node}.kubeconfig", admin), PATIENT)
     OverloadTaint(api, node, MarkEffect.NO_SCHEDULE, 600).set()
     NodeResources(api, node).publish({"example.org/spare": 4}, 60)
     release.report(scheduled=0, misscheduled=0)

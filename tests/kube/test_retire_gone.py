@@ -17,6 +17,7 @@ from controller.kube.client.api import Api
 from controller.kube.overload_taint import OverloadTaint
 from tests.kube.cluster import Cluster
 from tests.kube.test_retire import Release
+from tests.support.kube.limits import PATIENT
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kube
@@ -28,7 +29,7 @@ def release(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     release = Release(cluster, tmp_path)
     node = cluster.new_name("node")
     cluster.make_node(node)
-    api = Api(cluster.kubeconfig(tmp_path / "admin", cluster.admin))
+    api = Api(cluster.kubeconfig(tmp_path / "admin", cluster.admin), PATIENT)
     OverloadTaint(api, node, MarkEffect.NO_SCHEDULE, 600).set()
     yield release
     found = cluster.admin.get(f"/api/v1/nodes/{node}")

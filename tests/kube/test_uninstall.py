@@ -16,6 +16,7 @@ from tests.kube.hogs import wait_for_idle, without_levels
 from tests.kube.node_programs import NODE
 from tests.kube.real_node import RealNode
 from tests.kube.release import NAMESPACE, Release
+from tests.support.kube.limits import PATIENT
 from tests.support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
@@ -94,7 +95,7 @@ def test_nothing_is_left(release: Release, busy: str, uninstall: Callable[[Relea
     node = release.node
     wait_for_idle(release, busy)
     # As an agent leaves it that is killed while the node is overloaded.
-    api = Api(node.admin_kubeconfig)
+    api = Api(node.admin_kubeconfig, PATIENT)
     OverloadTaint(api, NODE, MarkEffect.PREFER_NO_SCHEDULE, 600).set()
     assert objects(node) and marks(node)
     uninstall(release)

@@ -18,6 +18,7 @@ from tests.kube.cable import Cable
 from tests.kube.client import Client, Refused
 from tests.kube.cluster import Cluster
 from tests.kube.counting_api import CountingApi
+from tests.support.kube.limits import PATIENT
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
@@ -37,7 +38,7 @@ def client(cluster: Cluster, namespace: str) -> Client:
 
 @pytest.fixture
 def api(cluster: Cluster, client: Client, cable: Cable, tmp_path: Path) -> CountingApi:
-    return CountingApi(cluster.kubeconfig(tmp_path / "kubeconfig", client, cable.url))
+    return CountingApi(cluster.kubeconfig(tmp_path / "kubeconfig", client, cable.url), PATIENT)
 
 
 class CountedBackoff(Backoff):
