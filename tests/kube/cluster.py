@@ -89,10 +89,7 @@ class Cluster:
         return self.plane.client(self.token(namespace, account, pod))
 
     def grant(self, namespace: str, account: str, rules: list[Json]) -> None:
-        """Grant *rules* of a ClusterRole to a service account, in all namespaces.
-
-        The server answers by roles that it watches, a moment late: wait until it allows them.
-        """
+        """Grant *rules* of a ClusterRole to a service account, in all namespaces."""
         name = self.new_name("granted")
         group = "rbac.authorization.k8s.io"
         path = f"/apis/{group}/v1"
@@ -101,15 +98,26 @@ class Cluster:
         role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
         binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
         self.admin.create(f"{path}/clusterrolebindings", binding)
+        self.wait_for_rules(namespace, account, rules)
+
+    def wait_for_rules(
+        self, namespace: str, account: str, rules: list[Json], within: str = ""
+    ) -> None:
+        """Wait until the server allows what a new role grants to a service account.
+
+        It answers by roles that it watches, a moment late.
+
+        :param within: the namespace that the role is limited to.
+        """
         user = f"system:serviceaccount:{namespace}:{account}"
         for rule in rules:
-            eventually("a granted role", partial(self._allows, user, rule))
+            eventually("a granted role", partial(self._allows, user, rule, within))
 
-    def _allows(self, user: str, rule: Json) -> bool:
+    def _allows(self, user: str, rule: Json, within: str) -> bool:
         group, resource, verb = (rule[field][0] for field in ("apiGroups", "resources", "verbs"))
         resource, _, subresource = resource.partition("/")
         asked = {"group": group, "resource": resource, "subresource": subresource, "verb": verb}
-        asked["name"] = next(iter(rule.get("resourceNames", ())), "")
+        asked |= {"name": next(iter(rule.get("resourceNames", ())), ""), "namespace": within}
         review = {"spec": {"user": user, "resourceAttributes": asked}}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return bool(self.admin.create(path, review)["status"]["allowed"])

@@ -54,6 +54,12 @@ class Installed:
         manifests = yaml.safe_dump_all(objects)
         create = ("create", "--validate=strict", "-n", self.namespace, "-f-")
         self._cluster.kubectl(*create, stdin=manifests)
+        for each in objects:
+            if each["kind"] in ("ClusterRole", "Role"):
+                # The chart gives a role the name of its account.
+                meta = each["metadata"]
+                within = meta.get("namespace", "")
+                self._cluster.wait_for_rules(self.namespace, meta["name"], each["rules"], within)
 
     @property
     def rules(self) -> list[Json]:

@@ -110,7 +110,7 @@ def test_the_policy_allows_only_the_taint_of_the_own_node(
     other = cluster.new_name("node")
     cluster.make_node(other)
     # A policy takes effect a moment after its creation.
-    eventually("the policy", lambda: taint(agent, other, [OVERLOADED]))
+    eventually("the policy", lambda: "its own node" in taint(agent, other, [OVERLOADED]))
     assert "its own node" in taint(agent, other, [])
     assert taint(agent, node, [OVERLOADED]) == ""
     assert "taint" in taint(agent, node, [OVERLOADED, FOREIGN])
