@@ -43,11 +43,14 @@ def batch(site: NodeSite, namespace: str) -> Running:
 def says(site: NodeSite, status: int, *texts: str) -> Callable[[], bool]:
     """Return a function that tells whether /readyz has *status* and each of *texts*."""
 
-    def is_so() -> bool:
+    def answer() -> tuple[int, str] | None:
         try:
-            found, text = get(site.port, "/readyz")
-        except OSError:
-            return False
+            return get(site.port, "/readyz")
+        except OSError:  # it has not started, or it stood while it answered
+            return None
+
+    def is_so() -> bool:
+        found, text = eventually("an answer", answer)
         return found == status and all(each in text for each in texts)
 
     return is_so
@@ -77,12 +80,13 @@ def test_an_agent_without_its_role_is_not_ready_until_it_has_it(
     site: NodeSite, namespace: str, batch: Running
 ) -> None:
     with AgentRun(site) as agent:
-        refused = "not ready: pods: the API server has not sent the list of pods yet (403 "
+        waits = "not ready: pods: the API server has not sent the list of pods yet ("
         eventually(
-            "503", says(site, 503, refused, "not ready: permissions: the API server forbids")
+            "503", says(site, 503, f"{waits}403 ", "not ready: permissions: the API server forbids")
         )
         assert agent.status()["workloads"] == []
-        stays("503", agent, says(site, 503, refused))
+        # A later request may get no answer in time.
+        stays("503", agent, says(site, 503, waits))
         assert not site.idle(batch.cgroup)
         site.cluster.grant(namespace, "default", [PODS, NODES, EVENTS])
         eventually("Ready", says(site, 200, "ready\n"))
