@@ -66,17 +66,22 @@ def test_they_keep_the_class_of_kubernetes_and_get_one_line_each(
     site.cluster.make_pod(namespace, "static", node=site.kubelet.node, annotations=static)
     with AgentRun(site) as agent:
         agent.ready()
+
+        def listed() -> tuple[int, int]:
+            cluster = agent.status()["cluster"]
+            return cluster["refused"], cluster["pods"]
+
+        # The first list may be older than the last pods; until then they have other names.
+        eventually("the whole list", lambda: listed() == (1, len(PODS)))
         eventually("all pods", lambda: all(site.workload(agent, pod) for pod in running.values()))
         for name, pod in running.items():
             found = site.workload(agent, pod)
             assert found is not None
             assert (found["name"], found["qos"]) == (f"{namespace}/{name}", "best-effort")
             assert (found["evictable"], found["core_group"]) == (True, "")
-        cluster = agent.status()["cluster"]
-        problems = cluster["label_problems"]
-        assert (cluster["refused"], cluster["pods"]) == (1, len(PODS))
-        metrics = agent.get("/metrics")
-        assert metrics is not None
+        problems = agent.status()["cluster"]["label_problems"]
+        assert listed() == (1, len(PODS))
+        metrics = eventually("the metrics", lambda: agent.get("/metrics"))
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
     said = {name: text for name, (_, _, text) in PODS.items() if text}

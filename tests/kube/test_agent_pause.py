@@ -75,7 +75,8 @@ def test_the_annotation_pauses_and_its_removal_resumes(
         eventually("everything restored", lambda: site.knobs() == before)
         (event,) = eventually("an Event", lambda: events(site, "ProtectionPaused"))
         assert "every knob is restored" in event["note"]
-        (pause,) = agent.status()["pauses"]
+        # The page comes at the end of the tick that restores and sends the Event.
+        (pause,) = eventually("the pause", lambda: agent.status()["pauses"])
         assert (pause["scope"], pause["source"]) == ("everything", "node")
         end_s = pause["until_s"]
         assert began_s + 3600 <= end_s <= time.time() + 3600

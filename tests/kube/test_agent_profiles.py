@@ -84,9 +84,9 @@ def test_profiles_change_while_the_agent_runs(
         )
         assert "bad.yaml:1: indicators: is missing" in event["note"]
         assert (profile_of(), _points(agent)) == ("gold", {3e6})
-        metrics = agent.get("/metrics") or ""
-        assert 'sweetpoint_kube_profiles_reload_total{result="applied"} 1.0' in metrics
-        assert 'sweetpoint_kube_profiles_reload_total{result="failed"} 1.0' in metrics
+        reloads = {("applied",): 1.0, ("failed",): 1.0, ("missing",): 1.0}
+        name = "sweetpoint_kube_profiles_reload_total"
+        eventually("the reloads", lambda: agent.series(name) == reloads)
 
         cluster.admin.patch(f"{path}/{NAME}", {"data": {"bad.yaml": None}})
         eventually("the new sweet point", lambda: _points(agent) == {4e6})
