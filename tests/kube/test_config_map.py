@@ -64,6 +64,11 @@ class Site:
     def delete(self) -> None:
         self._admin.delete(f"{self.path}/{NAME}")
 
+    def is_cached(self) -> bool:
+        """Whether the server's cache has the ConfigMap."""
+        selector = f"fieldSelector=metadata.name={NAME}"
+        return bool(self._admin.get(f"{self.path}?resourceVersion=0&{selector}")["items"])
+
     def wait_for(self, **reloads: int) -> None:
         """Wait until the changes had these numbers of results."""
         wanted = dict.fromkeys(Reload, 0) | {Reload(key): n for key, n in reloads.items()}
@@ -116,6 +121,8 @@ def test_each_change_is_applied_or_refused_as_a_whole(site: Site, watch: ConfigM
 
 def test_an_existing_configmap_is_read(site: Site) -> None:
     site.make(gold=gold(3))
+    # The first list is from the server's cache, which may be older.
+    eventually("the object in the cache", site.is_cached)
     following = ConfigMapWatch(site.api, site.namespace, NAME, site.profiles.update)
     site.wait_for(applied=1)
     following.close()
