@@ -39,7 +39,7 @@ class Client:
         """Return the object in the response.
 
         :raises Refused: the server answered with an error.
-        :raises OSError: the server did not answer.
+        :raises OSError: the server did not answer, or only with a part.
         """
         connection = http.client.HTTPSConnection(
             self._address, timeout=DEADLINE_S, context=self._tls
@@ -50,6 +50,8 @@ class Client:
             connection.request(method, path, body=text, headers=headers)
             answer = connection.getresponse()
             content = answer.read()
+        except http.client.HTTPException as error:  # a server that is killed while it answers
+            raise ConnectionError(str(error)) from error
         finally:
             connection.close()
         try:
