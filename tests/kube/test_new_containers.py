@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers that the container runtime tells the chart's agent of before they run."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -96,8 +97,10 @@ def kill_container(agent: Json, node: RealNode) -> None:
     cgroup = node.host.cgroup("cpu", f"kubepods/burstable/pod{agent['metadata']['uid']}")
     for file in cgroup.glob("*/cgroup.procs"):
         for pid in map(int, file.read_text().split()):
-            if Path(f"/proc/{pid}/comm").read_text() != "pause\n":
-                os.kill(pid, signal.SIGKILL)
+            # The others end as soon as the first one has ended.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{pid}/comm").read_text() != "pause\n":
+                    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("release", [TOLD], indirect=True)
