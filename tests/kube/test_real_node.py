@@ -135,6 +135,9 @@ def test_a_release_by_hand_restores_what_a_killed_agent_left(release: Release, b
     try:
         kill_agent(release)
         release.uninstall()
+        # Otherwise kubelet starts the agent again, which restores what it left.
+        ending = "deletionTimestamp"
+        node.wait(ending, lambda: all(ending in pod["metadata"] for pod in release.pods()))
         assert all(map(is_idle, hogs(node, busy)))
     finally:
         node.start_kubelet()
