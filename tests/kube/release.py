@@ -64,9 +64,13 @@ class Release:
         self._wait_for_another(before)
 
     def uninstall(self) -> None:
-        """Uninstall the release: the chart's hook ends the agents first."""
+        """Uninstall the release: the chart's hook ends the agents first.
+
+        The pod of the hook has ended, so the server forgets it before kubelet removes its cgroup.
+        """
         self._helm.uninstall(_NAME, timeout=int(DEADLINE_S))
         self.installed = False
+        self.node.wait("the end of its cgroups", self._has_only_pods)
 
     def hooks(self) -> list[Json]:
         """Return the pods of the hook of an uninstallation."""
@@ -96,6 +100,13 @@ class Release:
         """Return the agents' pods and those of hooks."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         return list(self.node.cluster.admin.get(path)["items"])
+
+    def _has_only_pods(self) -> bool:
+        """Whether each cgroup of a pod is one of a pod that the server knows."""
+        root = self.node.host.cgroup("cpu", "kubepods")
+        found = {path.name for pattern in ("pod*", "*/pod*") for path in root.glob(pattern)}
+        pods = self.node.cluster.admin.get("/api/v1/pods")["items"]
+        return found <= {f"pod{self._uid(pod)}" for pod in pods}
 
     def _find_agent(self) -> Json | None:
         for pod in self.pods():
