@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node with an overloaded service, and the effects in the cluster."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +77,10 @@ class OverloadedNode:
 
     def events(self, pod: Running) -> dict[str, Json]:
         """Return the Events about *pod* by reason."""
-        selector = f"--field-selector=involvedObject.uid={pod.uid}"
+        selector = f"fieldSelector=involvedObject.uid%3D{pod.uid}"
         namespace = pod.pod["metadata"]["namespace"]
-        text = self.cluster.kubectl("get", "events", "-n", namespace, selector, "-o", "json")
-        return {str(event["reason"]): event for event in json.loads(text)["items"]}
+        found = self.cluster.admin.get(f"/api/v1/namespaces/{namespace}/events?{selector}")
+        return {str(event["reason"]): event for event in found["items"]}
 
 
 def hurting(agent: AgentRun) -> bool:
