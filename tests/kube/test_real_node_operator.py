@@ -55,7 +55,8 @@ def test_an_operator_watches_pauses_and_asks(release: Release, busy: str) -> Non
         if re.search("NODE|NAMESPACE", step.command)
     )
     assert top == f"sweetpoint top --node {NODE}"
-    shown = operate(node, f"{top} --once")
+    # It gives an agent that stands five seconds for an answer.
+    shown = node.wait("the page", lambda: operate(node, f"{top} --once"))
     assert shown.startswith("enforce | ")
     assert f"service {busy}/web@default runq_p99 " in shown
     assert re.search(rf"^workload {busy}/one .*uses \d", shown, re.MULTILINE)
@@ -69,7 +70,8 @@ def test_an_operator_watches_pauses_and_asks(release: Release, busy: str) -> Non
     node.wait(
         "the pause", lambda: without_levels(release.knobs()) == without_levels(release.before)
     )
-    assert "! paused: everything" in operate(node, f"{top} --once")
+    paused = "! paused: everything"
+    node.wait("the pause on the page", lambda: paused in operate(node, f"{top} --once"))
     operate(node, resume)
     wait_for_squeeze(release, busy)
     explain = f"{inside} explain {busy}/one"
