@@ -205,18 +205,20 @@ class Cluster:
         config = self.plane.home / "admin.kubeconfig"
         if not config.exists():
             self.kubeconfig(config, self.admin)
-        done = subprocess.run(
-            [
-                "kubectl",
-                f"--kubeconfig={config}",
-                f"--cache-dir={config.parent}/kubectl",
-                *arguments,
-            ],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=DEADLINE_S,
-        )
+        options = (f"--kubeconfig={config}", f"--cache-dir={config.parent}/kubectl")
+
+        def run() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                ["kubectl", *options, *arguments],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=DEADLINE_S,
+            )
+
+        done = run()
+        if "TLS handshake timeout" in done.stderr:  # the machine stood: nothing was asked yet
+            done = run()
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
