@@ -79,7 +79,9 @@ def test_a_container_has_its_knobs_before_its_first_instruction(
 
     def try_pod() -> bool:
         nonlocal tried
-        before, name, tried = doorbell(release), f"told-{tried}", tried + 1
+        # An agent that stands may leave a page without an answer.
+        before = node.wait("the state of the plugin", lambda: doorbell(release))
+        name, tried = f"told-{tried}", tried + 1
         node.run_pod(busy, name, {}, spec=SPEC)
         seen = seen_by(node, busy, name)
         # Its sandbox and its container; the page has the state of the last tick.
