@@ -8,6 +8,7 @@ failure; ``0``: skip them.
 """
 
 from collections.abc import Iterator
+import fcntl
 import functools
 import importlib.util
 import itertools
@@ -21,6 +22,7 @@ from hypothesis import settings as hypothesis_settings
 import pytest
 
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
+from tests.kernel.overload import CPU
 from tests.support.beside import IN_CHILD, Reporter
 from tests.support.cgroups import remove_cgroup
 from tests.support.quality import Quality
@@ -160,6 +162,20 @@ def cgroup2_root(cgroup_layout: CgroupLayout) -> Iterator[Path]:
         yield root
     finally:
         remove_cgroup(root)
+
+
+@pytest.fixture
+def alone_on_cpu() -> Iterator[None]:
+    """Wait until no test of another process with this fixture overloads ``CPU``.
+
+    The service of each would suffer from the other's work, and not from what the test blames.
+    """
+    directory = os.open(f"/sys/devices/system/cpu/cpu{CPU}", os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,12 @@ from tests.kernel.overload import CPU, outweigh
 from tests.kernel.without import without
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.apart, pytest.mark.thorough]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.apart,
+    pytest.mark.thorough,
+    pytest.mark.usefixtures("alone_on_cpu"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.apart]
+pytestmark = [pytest.mark.kernel, pytest.mark.apart, pytest.mark.usefixtures("alone_on_cpu")]
 
 FOREIGN = "70000 100000"
 

@@ -103,6 +103,7 @@ def knobs(host: OwnHost) -> dict[Path, str]:
     }
 
 
+@pytest.mark.usefixtures("alone_on_cpu")
 def test_from_doctor_to_the_uninstallation(host: OwnHost, cgroup_layout: CgroupLayout) -> None:
     service = make(host, cgroup_layout, "system.slice/nginx.service")
     job = make(host, cgroup_layout, "batch.slice/encode.service")

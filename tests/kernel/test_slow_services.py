@@ -16,7 +16,12 @@ from tests.kernel.explaining import Explain
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 
-pytestmark = [pytest.mark.kernel, pytest.mark.apart, pytest.mark.thorough]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.apart,
+    pytest.mark.thorough,
+    pytest.mark.usefixtures("alone_on_cpu"),
+]
 
 FIGURE = """\
 name: nginx

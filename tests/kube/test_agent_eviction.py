@@ -25,7 +25,7 @@ from tests.kube.kubelet import Kubelet, Running
 from tests.kube.overloaded import OverloadedNode, hurting
 from tests.support.waiting import DEADLINE_S, eventually
 
-pytestmark = [pytest.mark.kube, pytest.mark.kernel]
+pytestmark = [pytest.mark.kube, pytest.mark.kernel, pytest.mark.usefixtures("alone_on_cpu")]
 
 
 @pytest.fixture

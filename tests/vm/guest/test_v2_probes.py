@@ -17,10 +17,9 @@ from tests.kernel import test_net_probe as network
 from tests.kernel import test_sched_probe as sched
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU
 
 pytestmark = pytest.mark.vm
-
-CPU = sched.CPU
 
 net, talk = network.net, network.talk
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits timed with wakeup stamps on pure cgroup v2 and another kernel version."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,10 @@ from controller.probes.bpf.btf import Btf
 from controller.probes.sched import SchedProbe
 from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
+from tests.kernel.overload import CPU
 from tests.kernel.without import btf_without_sched_info
 
 pytestmark = pytest.mark.vm
-
-CPU = max(os.sched_getaffinity(0))
 
 
 def test_waits_are_counted_and_blamed(
