@@ -177,10 +177,13 @@ class AgentRun:
     def status(self) -> dict[str, Any]:
         return dict(json.loads(eventually("the status page", lambda: self.get("/statusz")) or ""))
 
+    def metrics(self) -> str:
+        """Return the page of all metrics."""
+        return eventually("the metrics", lambda: self.get("/metrics")) or ""
+
     def series(self, name: str) -> dict[tuple[str, ...], float]:
         """Return the samples of the metric *name* by the values of their labels."""
-        page = eventually("the metrics", lambda: self.get("/metrics")) or ""
-        families = text_string_to_metric_families(page)
+        families = text_string_to_metric_families(self.metrics())
         samples = [sample for family in families for sample in family.samples]
         return {tuple(s.labels.values()): s.value for s in samples if s.name == name}
 

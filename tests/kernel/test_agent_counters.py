@@ -27,7 +27,7 @@ def test_counters_are_exported_until_their_workload_is_removed(site: Site) -> No
     site.write(SECTION, mode="observe")
 
     def counted(counter: str) -> Callable[[], bool]:
-        return lambda: of(run, counter)["web"] > 0
+        return lambda: of(run, counter).get("web", 0) > 0
 
     with loads([Load(site.service, "hog")]) as running, AgentRun(site) as run:
         run.ready()

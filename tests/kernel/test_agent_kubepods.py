@@ -126,7 +126,14 @@ def listed_node(
 
 
 def readiness(node: Node) -> tuple[int, str]:
-    return get(node.port, "/readyz")
+    """Return status and text of the page, also where the agent stood for a while."""
+
+    def answer() -> tuple[int, str] | None:
+        with contextlib.suppress(OSError):
+            return get(node.port, "/readyz")
+        return None
+
+    return eventually("an answer", answer)
 
 
 def test_an_agent_that_never_saw_its_pods_is_not_ready_and_touches_none(node: Node) -> None:

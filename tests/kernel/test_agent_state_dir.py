@@ -157,7 +157,7 @@ def check_loss(
         lose(site.home / "state", stack)
         eventually("the loss noticed", lambda: state_dir(run)["losses"] == 1)
         assert state_dir(run)["problem"] == ""
-        assert "sweetpoint_state_dir_losses_total 1.0" in (run.get("/metrics") or "")
+        assert "sweetpoint_state_dir_losses_total 1.0" in run.metrics()
         assert records(site) >= held
         # The guardian takes the new lock as well, to hold it between two agents.
         lock = site.home / "state" / "lock"
@@ -208,7 +208,7 @@ def test_an_unwritable_directory_is_told_and_its_knobs_stay(
         held = records(site)
         with unwritable(state, obstacle) as code:
             eventually("a problem", lambda: os.strerror(code) in state_dir(run)["problem"])
-            assert "sweetpoint_state_dir_problem 1.0" in (run.get("/metrics") or "")
+            assert "sweetpoint_state_dir_problem 1.0" in run.metrics()
             assert site.protected()
             assert records(site) == held
             assert "already runs on this host" in refused_second(site)
@@ -282,7 +282,7 @@ def test_a_restarted_agent_keeps_the_directory_of_its_guardian(site: Site) -> No
         site.config.write_text(site.config.read_text().replace(f"{site.home}/state", str(other)))
         os.kill(run.process.pid, signal.SIGHUP)
         applied = 'sweetpoint_config_reloads_total{result="applied"} 1.0'
-        eventually("a reload", lambda: applied in (run.get("/metrics") or ""))
+        eventually("a reload", lambda: applied in run.metrics())
         _, first = run.pids()
         os.kill(first, signal.SIGKILL)
         eventually("another agent", lambda: run.pids()[1] != first)

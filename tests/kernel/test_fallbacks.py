@@ -81,7 +81,7 @@ def test_the_agent_uses_wakeup_stamps_without_sched_info(
         )
         reason = agent.status()["probe_fallbacks"]["sched"]
         assert "no member sched_info" in reason
-        metrics = agent.get("/metrics") or ""
+        metrics = agent.metrics()
         assert re.search(r'^sweetpoint_probe_fallback\{probe="sched",.*\} 1\.0$', metrics, re.M)
         assert re.search(r'^sweetpoint_probe_up\{probe="sched",reason=""\} 1\.0$', metrics, re.M)
         assert agent.stop() == 0

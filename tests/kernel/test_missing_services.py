@@ -31,7 +31,7 @@ def test_a_service_that_starts_after_the_agent_is_protected(site: Site) -> None:
         agent.ready()
         (missing,) = agent.status()["missing"]
         assert f"{site.path(site.service)} does not exist" in missing
-        assert "sweetpoint_missing_cgroups 1.0" in (agent.get("/metrics") or "")
+        assert "sweetpoint_missing_cgroups 1.0" in agent.metrics()
         assert names(agent) == {"batch:one", "batch:two"}
         site.service.mkdir()
         agent.enforcing()

@@ -33,7 +33,7 @@ def test_protection_outlives_a_crash_after_a_reload_that_was_refused(site: Site)
         eventually("another agent", lambda: agent.pids()[1] != killed)
         agent.ready().enforcing()
         assert agent.status()["config_problem"] == refused
-        assert "sweetpoint_config_problem 1.0" in (agent.get("/metrics") or "")
+        assert "sweetpoint_config_problem 1.0" in agent.metrics()
         site.config.write_text(good)
         agent.process.send_signal(signal.SIGHUP)
         eventually("the acceptance", lambda: not agent.status()["config_problem"])
