@@ -47,8 +47,18 @@ def own(cgroup_layout: CgroupLayout) -> Iterator[Path]:
     remove_own_cgroup()  # of an agent that another test killed
     path = cgroup_layout.mount / OWN_CGROUP
     yield path
-    # Unless another agent of this host is in it.
-    assert not path.exists() or (path / "cgroup.procs").read_text()
+    eventually("its removal", lambda: is_gone_or_used(path))
+
+
+def is_gone_or_used(own: Path) -> bool:
+    """Whether the cgroup was removed, or another agent of this host is in it.
+
+    An agent that starts makes it before it enters, and one that is killed leaves it for a while.
+    """
+    try:
+        return bool((own / "cgroup.procs").read_text())
+    except OSError:
+        return True
 
 
 def weight_of(own: Path) -> float:
@@ -77,18 +87,21 @@ def test_a_start_from_a_shell_gets_a_cgroup_priority_and_short_slices(site: Site
 
 
 def test_the_weight_is_high_for_half_a_minute_after_a_late_tick(own: Path) -> None:
-    assert enter_own_cgroup([os.getpid()])
-    try:
-        assert weight_of(own) == 10
-        weight, found = OwnWeight(), []
-        for now_s, late_ms in ((0.0, 0), (1.0, 49), (2.0, 50), (31.9, 0), (32.1, 0)):
-            weight.update(round(now_s * NS_PER_SEC), late_ms * 1_000_000)
-            found.append(weight_of(own))
-    finally:
-        leave_own_cgroup()
-    assert found[:2] == found[4:] * 2
-    assert found[0] < 0.1
-    assert found[2:4] == [10, 10]
+    def follows_ticks() -> bool:
+        assert enter_own_cgroup([os.getpid()])
+        try:
+            first = weight_of(own)
+            weight, found = OwnWeight(), []
+            for now_s, late_ms in ((0.0, 0), (1.0, 49), (2.0, 50), (31.9, 0), (32.1, 0)):
+                weight.update(round(now_s * NS_PER_SEC), late_ms * 1_000_000)
+                found.append(weight_of(own))
+        finally:
+            leave_own_cgroup()
+        low = found[0]
+        return first == 10 and low < 0.1 and found == [low, low, 10, 10, low]
+
+    # Other agents of this host are in the same cgroup, and write its weight, too.
+    eventually("a series of this process alone", follows_ticks)
 
 
 @pytest.mark.timed
@@ -129,10 +142,16 @@ def test_a_refused_second_agent_leaves_the_cgroup_to_the_first(site: Site) -> No
         assert agent.stop() == 0
 
 
-def test_a_killed_agent_s_cgroup_is_used_and_removed_by_the_next(site: Site, own: Path) -> None:
+def kill_inside(site: Site) -> None:
+    """Kill an agent that is in the cgroup, which it leaves behind."""
     with AgentRun(site) as agent:
-        agent.ready().kill_both()
-    assert own.exists()
+        for pid in agent.ready().pids():
+            assert cgroup_of(pid, site.layout) == f"/{OWN_CGROUP}"
+        agent.kill_both()
+
+
+def test_a_killed_agent_s_cgroup_is_used_and_removed_by_the_next(site: Site) -> None:
+    kill_inside(site)
     with AgentRun(site) as agent:
         for pid in agent.ready().pids():
             assert cgroup_of(pid, site.layout) == f"/{OWN_CGROUP}"
@@ -140,10 +159,10 @@ def test_a_killed_agent_s_cgroup_is_used_and_removed_by_the_next(site: Site, own
 
 
 def test_a_killed_agent_s_cgroup_is_removed_by_release(site: Site, own: Path) -> None:
-    with AgentRun(site) as agent:
-        agent.ready().kill_both()
-    assert own.exists()
+    kill_inside(site)
     state = str(site.home / "state")
     command = [sys.executable, "-m", "controller.cli.main", "release", "--state-dir", state]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (f"removed   cgroup {OWN_CGROUP}" in done.stdout) is not own.exists()
+    # Unless another agent of this host was in it, which may have removed it since.
+    told = f"removed   cgroup {OWN_CGROUP}" in done.stdout
+    eventually("its removal", lambda: told or is_gone_or_used(own))
