@@ -3,7 +3,7 @@
 """The state directory of a running agent: lost, unwritable, or another one in the configuration."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 import os
 from pathlib import Path
 import shutil
@@ -39,6 +39,21 @@ def stack() -> Iterator[ExitStack]:
     """For mounts, which end after the agent."""
     with ExitStack() as stack:
         yield stack
+
+
+@contextmanager
+def stopped(run: AgentRun) -> Iterator[None]:
+    """Let guardian and agent store nothing again while only a part of it is lost."""
+    pids = run.pids()
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        states = [Path(f"/proc/{pid}/status") for pid in pids]
+        eventually("a stop", lambda: all("\nState:\tT" in each.read_text() for each in states))
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def remove(state: Path, _stack: ExitStack) -> None:
@@ -154,7 +169,8 @@ def check_loss(
         run.ready().enforcing()
         held = records(site)
         assert held
-        lose(site.home / "state", stack)
+        with stopped(run):
+            lose(site.home / "state", stack)
         eventually("the loss noticed", lambda: state_dir(run)["losses"] == 1)
         assert state_dir(run)["problem"] == ""
         assert "sweetpoint_state_dir_losses_total 1.0" in run.metrics()
@@ -189,10 +205,12 @@ def test_a_loss_while_nothing_is_held(site: Site) -> None:
     site.write(mode="observe")
     with AgentRun(site) as run:
         run.ready()
-        shutil.rmtree(site.home / "state")
+        with stopped(run):
+            shutil.rmtree(site.home / "state")
         eventually("the loss noticed", lambda: state_dir(run)["losses"] == 1)
         assert "already runs on this host" in refused_second(site)
-        shutil.rmtree(site.home / "state")
+        with stopped(run):
+            shutil.rmtree(site.home / "state")
         eventually("another loss", lambda: state_dir(run)["losses"] == 2)
         assert run.stop() == 0
 
@@ -223,9 +241,11 @@ def test_what_cannot_be_recorded_again_is_not_held(site: Site, obstacle: str) ->
     with AgentRun(site) as run:
         run.ready().enforcing()
         size = "size=4k,nr_inodes=4" if obstacle == "full" else "ro"
-        with tmpfs(site.home / "state", size) as cover:
-            if obstacle == "full":
-                (cover / "ballast").write_bytes(bytes(4096))
+        with ExitStack() as covers:
+            with stopped(run):
+                cover = covers.enter_context(tmpfs(site.home / "state", size))
+                if obstacle == "full":
+                    (cover / "ballast").write_bytes(bytes(4096))
             eventually("everything restored", lambda: site.knobs() == before)
             eventually("a problem", lambda: state_dir(run)["problem"])
         # The directory as it was.
@@ -248,7 +268,8 @@ def test_a_directory_that_is_removed_where_it_is_mounted_from(site: Site, stack:
     stack.callback(lambda: subprocess.run(["umount", "-l", state], check=True))
     with AgentRun(site) as run:
         run.ready().enforcing()
-        shutil.rmtree(source)
+        with stopped(run):
+            shutil.rmtree(source)
         eventually("everything restored", lambda: site.knobs() == before)
         assert "still mounted here" in eventually("a problem", lambda: state_dir(run)["problem"])
         assert run.stop() == 0
@@ -263,7 +284,8 @@ def test_a_pause_outlives_the_loss(site: Site) -> None:
         state = site.home / "state"
         assert sweetpoint("pause", "--state-dir", str(state)).returncode == 0
         eventually("the pause", lambda: site.knobs() == before)
-        shutil.rmtree(state)
+        with stopped(run):
+            shutil.rmtree(state)
         eventually("the loss noticed", lambda: state_dir(run)["losses"] == 1)
         eventually("the file again", (state / "pause.json").exists)
         assert [each["source"] for each in run.status()["pauses"]] == ["file"]
