@@ -57,10 +57,11 @@ def test_a_service_that_its_own_quota_throttles(site: Site, explain: Explain) ->
         seen_in_ticks(agent, "self")
         assert agent.stop() == 0
     assert "held back by its own limit" in explain.text("web")
-    (suffering, *_) = explain.incidents("web", "suffering")
-    assert suffering["channel"] == "cpu"
-    assert "squeeze" not in suffering["states_ns"]
-    assert suffering["states_ns"]["self"] > 0
+    # The service may have suffered before for another reason, while it got no CPU at all.
+    suffering = explain.incidents("web", "suffering")
+    assert {each["channel"] for each in suffering} == {"cpu"}
+    assert not any("squeeze" in each["states_ns"] for each in suffering)
+    assert any(each["states_ns"].get("self", 0) > 0 for each in suffering)
     assert "It was not touched" in explain.text("batch:one")
 
 
