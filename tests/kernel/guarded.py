@@ -93,9 +93,10 @@ def print_fds_of_a_child() -> None:
 
 def fall_silent(heartbeat: guardian.Heartbeat, freezer: str) -> None:
     """Send one heartbeat and do nothing more, also not what a signal asks for."""
-    heartbeat.beat()
     if freezer:
         Path(freezer, "cgroup.procs").write_text(str(os.getpid()))
+    heartbeat.beat()
+    if freezer:
         Path(freezer, "freezer.state").write_text("FROZEN")  # on v1 not even SIGKILL ends it
     else:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -160,7 +161,8 @@ def limits(given: list[str]) -> guardian.Limits:
     """Return the limits that the test asks for; the others are those of a hang."""
     hangs = dict.fromkeys(("heartbeat_s", "start_s", "stop_s", "restore_s"), _HANG_S)
     named = {name: float(seconds) for name, _, seconds in (each.partition("=") for each in given)}
-    few = guardian.Limits(restores=3, quick_deaths=3, backoff_s=0.2)
+    # More restores than ``stuck`` needs: one without a CPU may reach a short limit, too.
+    few = guardian.Limits(restores=8, quick_deaths=3, backoff_s=0.2)
     return guardian.Limits(**few._asdict() | hangs | named)
 
 

@@ -153,7 +153,8 @@ def test_an_agent_that_hangs_in_the_kernel_is_restored_without_it(
     freezer.mkdir()
     state = freezer / "freezer.state"
     try:
-        with guarded(tmp_path, pod, f"frozen:{freezer}", heartbeat_s=0.5, stop_s=0.5) as program:
+        # Not killed between its only heartbeat and the freezer, also where CPUs are scarce.
+        with guarded(tmp_path, pod, f"frozen:{freezer}", heartbeat_s=10.0, stop_s=0.5) as program:
             agent = program.squeezed()
             program.wait_restored()
             assert alive(agent)
