@@ -61,7 +61,7 @@ def test_it_stops_a_suspended_agent(
         os.kill(agent, signal.SIGSTOP)
         os.kill(program.pid, signal.SIGSTOP)
         # The limit holds for SIGTERM, which is in vain, and for the end of the killed processes.
-        assert release(tmp_path, stop=True, timeout_s=2.0) == 0
+        assert release(tmp_path, stop=True, timeout_s=10.0) == 0
         assert program.end()[0] == -signal.SIGKILL
         assert not alive(agent)
     out = capsys.readouterr().out
