@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from controller.agent import guardian
 from controller.host.oom import find_memory_cgroup
 from controller.host.state_dir import Lock, LockError
+from tests.support.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from actuators.executor import Executor
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {"die": 3, "wrong": 2, "done": 0}
 # Only a hang reaches it: a starved agent must not look like a silent one.
-_HANG_S = 120.0
+_HANG_S = DEADLINE_S
 
 
 def may_squeeze(stop: list[int]) -> bool:
