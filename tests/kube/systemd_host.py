@@ -15,6 +15,7 @@ from controller.demo.cgroups import DemoError
 from tests.kube.asking import answer
 from tests.kube.own_host import OwnHost, Running
 from tests.support.cgroups import children_of
+from tests.support.waiting import DEADLINE_S
 
 __all__ = ("SystemdHost",)
 
@@ -54,7 +55,8 @@ class SystemdHost(OwnHost):
 
     def systemctl(self, *arguments: str) -> str:
         """Return what ``systemctl`` prints."""
-        return self.run("systemctl", *arguments)
+        # Without it, systemctl takes a systemd that does not answer for 25 s for dead.
+        return self.run("env", f"SYSTEMD_BUS_TIMEOUT={DEADLINE_S:g}", "systemctl", *arguments)
 
     def start(self, name: str, command: Sequence[str]) -> Running:
         """Start *command* as the service *name*; its log is ``NAME.err`` in ``home``."""
@@ -66,7 +68,9 @@ class SystemdHost(OwnHost):
         self.start_unit(f"{name}.service", text)
         inner = self.systemctl("show", "--property=MainPID", "--value", name).strip()
         members = self.cgroup("", f"system.slice/{name}.service") / "cgroup.procs"
-        pid = next(pid for pid in members.read_text().split() if _inner_pid(pid) == inner)
+        pids = (pid for pid in members.read_text().split() if _inner_pid(pid) == inner)
+        pid = next(pids, None)
+        assert pid is not None, f"{name} has ended already"
         return _Service(name=name, pidfd=os.pidfd_open(int(pid)), log=log)
 
     def start_unit(self, name: str, text: str) -> None:
