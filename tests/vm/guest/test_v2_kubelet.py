@@ -82,6 +82,7 @@ def test_a_squeeze_beside_a_restart_of_kubelet_and_a_reload_of_systemd(
     assert isinstance(node.host, SystemdHost)
     node.wait_for_weight()
     before, processes = node.knobs(), node.processes()
+    errors = node.cgroup_errors()  # a start on a busy machine may take systemd or runc too long
     with enforcing(node) as agent:
         assert node.knobs() != before
         node.stop("kubelet")
@@ -94,7 +95,7 @@ def test_a_squeeze_beside_a_restart_of_kubelet_and_a_reload_of_systemd(
         assert agent.stop() == 0
     assert node.knobs() == before and not node.records()
     assert node.processes() == processes
-    assert node.cgroup_errors() == []
+    assert node.cgroup_errors() == errors
     assert not [line for line in systemd_log() if "Failed to set 'cpu." in line]
 
 
@@ -102,7 +103,7 @@ def test_a_squeeze_beside_a_restart_of_kubelet_and_a_reload_of_systemd(
 @pytest.mark.parametrize("node", ["cgroupfs", "systemd"], indirect=True)
 def test_every_restart_beside_a_squeezing_agent(node: StandaloneNode) -> None:
     node.wait_for_weight()
-    before, processes = node.knobs(), node.processes()
+    before, processes, errors = node.knobs(), node.processes(), node.cgroup_errors()
     for end in (signal.SIGTERM, signal.SIGKILL):
         with enforcing(node) as agent:
             if isinstance(node.host, SystemdHost):
@@ -118,7 +119,7 @@ def test_every_restart_beside_a_squeezing_agent(node: StandaloneNode) -> None:
             release(node.state_dir)
         assert node.knobs() == before and not node.records()
         assert node.processes() == processes
-    assert node.cgroup_errors() == []
+    assert node.cgroup_errors() == errors
     assert not [line for line in systemd_log() if "Failed to set 'cpu." in line]
 
 
