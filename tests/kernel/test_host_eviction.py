@@ -162,7 +162,7 @@ def test_a_freezer_cgroup_with_foreign_processes_is_not_frozen(
     assert hog.frozen_at is not None
     standalone = HostEvictions(EvictionConfig(StandaloneAction.FREEZE), cgroup_layout, executor)
     target = target_of(cgroup_layout, hog.pod)
-    foreign = subprocess.Popen(["sleep", "60"])
+    foreign = subprocess.Popen(["sleep", "infinity"])
     try:
         (hog.frozen_at / "cgroup.procs").write_text(str(foreign.pid))
         assert evict(standalone, target).result is EvictionResult.REFUSED
@@ -180,7 +180,7 @@ def test_kill_ends_all_processes_in_the_cgroup_and_no_others(
 ) -> None:
     other = Hog(cgroup_layout, make(cgroup_root / "hog-2"), tmp_path)
     child_cgroup = make(hog.pod / "below")
-    child = subprocess.Popen(["sleep", "60"])
+    child = subprocess.Popen(["sleep", "infinity"])
     try:
         other.wait_running()
         (child_cgroup / "cgroup.procs").write_text(str(child.pid))
