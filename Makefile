@@ -8,6 +8,12 @@ MAKEFLAGS += --no-print-directory
 # Kept for the next tree: without it the types of all files take a minute.
 MYPY_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sweetpoint/mypy
 
+# Each agent of a test starts faster with the bytecode of its modules, also where it is not wanted.
+export PYTHONDONTWRITEBYTECODE :=
+
+# One more than CPUs, because some tests wait.
+PROCESSES = $(shell expr $$(nproc) + 1)
+
 # The stages, by the markers that pyproject.toml explains. No verdict of the first three depends on
 # the speed of the machine.
 UNTIMED := not bench and not soak and not timed
@@ -43,7 +49,7 @@ demo: bootstrap
 
 # What needs nothing runs on all CPUs, what needs the running kernel alone.
 test: test-tools lint
-	@.venv/bin/pytest -n auto --dist worksteal -m "$(PURE)" $(PURE_IN)
+	@.venv/bin/pytest -n $(PROCESSES) --dist worksteal -m "$(PURE)" $(PURE_IN)
 	@.venv/bin/pytest -m "$(KERNEL)" tests/kernel tests/deploy tests/unit/doctor
 	@echo "left out: the other kernel tests, the test kernel, the real node (make test-all)"
 	@echo "left out: what judges by time (make soak, make bench)"
@@ -51,7 +57,7 @@ test: test-tools lint
 # The same and all others. Of those that need the running kernel, the ones of `make test` come first.
 # The test kernel and the real node run beside them, and are reported last.
 test-all: test-tools lint test-kernel real-node
-	@.venv/bin/pytest -n auto --dist worksteal -m "$(ALL_PURE)" $(PURE_IN)
+	@.venv/bin/pytest -n $(PROCESSES) --dist worksteal -m "$(ALL_PURE)" $(PURE_IN)
 	@.venv/bin/pytest -m "$(ALL_KERNEL)"
 
 vm-test: test-tools test-kernel real-node

@@ -147,15 +147,18 @@ def squeezed(layout: CgroupLayout, root: Path, state_dir: Path) -> Iterator[Sque
 def test_a_full_squeeze_of_many_hogs(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
-    with squeezed(cgroup_layout, cgroup_root, tmp_path) as found:
+    with (
+        contextlib.ExitStack() as running,
+        squeezed(cgroup_layout, cgroup_root, tmp_path) as found,
+    ):
         if found.is_v2:
             assert found.limits == [pytest.approx(SHARE * found.cpus, rel=0.01)]
         else:
             # One quota for all might make a write of another program fail: 1 mcpu each is left.
             assert found.limits == [pytest.approx(0.001)] * len(found.jobs)
-        # One quota is used up by few, and those who wait for it take minutes to die in an emulator.
-        with hogs(found.jobs[: found.cpus] if found.is_v2 else found.jobs):
-            eventually("each quota is used up", lambda: all(found.throttled))
+        # One quota is used up by few. They end when it is lifted: with it that takes minutes.
+        running.enter_context(hogs(found.jobs[: found.cpus] if found.is_v2 else found.jobs))
+        eventually("each quota is used up", lambda: all(found.throttled))
 
 
 @pytest.mark.timed
