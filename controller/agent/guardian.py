@@ -343,7 +343,7 @@ def _wait_or_kill(pid: int, seconds: float) -> int | None:
     # that hangs in the kernel does not end, but never runs again either.
     pidfd = os.pidfd_open(pid)
     try:
-        if select.select([pidfd], [], [], seconds)[0]:
+        if _ends(pidfd, seconds):
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         if select.select([pidfd], [], [], _KILLED_S)[0]:
@@ -351,6 +351,22 @@ def _wait_or_kill(pid: int, seconds: float) -> int | None:
         return None
     finally:
         os.close(pidfd)
+
+
+def _ends(pidfd: int, seconds: float) -> bool:
+    # Whether the child ends in time, not counting a time in which it could not run either.
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    polled = time.monotonic()
+    deadline = polled + seconds
+    while not poller.poll(max(0.0, min(_POLL_S, deadline - polled)) * 1000):
+        now = time.monotonic()
+        if now - polled > _SUSPENDED_S:
+            deadline = now + seconds
+        elif now >= deadline:
+            return False
+        polled = now
+    return True
 
 
 def _fork() -> int:

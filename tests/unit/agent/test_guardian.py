@@ -154,6 +154,20 @@ def test_a_pause_of_the_whole_host_is_not_a_missing_heartbeat(worlds: list[World
     assert world.sent == [(3600.0 + LIMITS.stop_s, signal.SIGKILL)]
 
 
+def test_a_pause_of_the_whole_host_takes_no_time_of_a_restore(worlds: list[World]) -> None:
+    worlds.append(world := World((3611.0, DIES)))
+    world.suspended = (2.0, 3600.0)
+    assert guardian._ends(PIDFD, LIMITS.restore_s)
+    # What takes longer without a pause, or after it, does not end in time.
+    worlds.append(world := World((LIMITS.restore_s + 0.1, DIES)))
+    assert not guardian._ends(PIDFD, LIMITS.restore_s)
+    assert world.now_s == pytest.approx(LIMITS.restore_s)
+    worlds.append(world := World())
+    world.suspended = (2.0, 3600.0)
+    assert not guardian._ends(PIDFD, LIMITS.restore_s)
+    assert world.now_s == pytest.approx(3600.0 + LIMITS.restore_s)
+
+
 def test_signals_are_passed_on_and_a_stop_has_its_own_limit(worlds: list[World]) -> None:
     worlds.append(world := World((1.0, BEAT), (2.0, signal.SIGHUP), (3.0, signal.SIGINT)))
     assert world.watch()
