@@ -48,6 +48,7 @@ from controller.core.workload_index import diff_workloads, unpaused
 from controller.host.disks import find_disks, weighted_disks
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.memory import find_memory, high_watermark_bytes
+from controller.host.sources import Source
 from controller.host.state_dir import JOURNAL
 from controller.probes.bpf.loader import use_cache
 from controller.probes.memory_use import MemoryMeter
@@ -259,10 +260,10 @@ class Node:
         """The state of the Kubernetes side now; ``None`` without a cluster."""
         return None if self.cluster is None else self.cluster.state
 
-    def warn_of_source(self, text: str) -> None:
+    def warn_of_source(self, source: Source, text: str) -> None:
         """Emit an Event that a source of control is not well; nothing without a cluster."""
         if self.cluster is not None:
-            self.cluster.warn_of_source(text)
+            self.cluster.warn_of_source(source, text)
 
     def has_changed(self) -> bool:
         """Return whether the workloads may be others than at the last ``scan``.

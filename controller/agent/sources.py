@@ -30,7 +30,7 @@ class Sources:
     """
 
     def __init__(
-        self, warn: Callable[[str], None], wall_clock: Callable[[], float] = time.time
+        self, warn: Callable[[Source, str], None], wall_clock: Callable[[], float] = time.time
     ) -> None:
         self._warn = warn
         self._wall_clock = wall_clock
@@ -63,7 +63,7 @@ class Sources:
         self._told.add(source)
         text = f"{source}: {problem.message}"
         _log.warning("degraded: %s", text)
-        self._warn(text)
+        self._warn(source, text)
 
     def _end(self, source: Source) -> None:
         self._begun_ns.pop(source, None)

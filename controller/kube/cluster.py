@@ -23,6 +23,7 @@ from controller.core.settings import Profile, Settings
 from controller.host.facts import CgroupLayout
 from controller.host.memory import find_memory
 from controller.host.resctrl import RESCTRL_DIR
+from controller.host.sources import Source
 from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.worker import Worker
@@ -224,13 +225,13 @@ class Cluster:
         reason = Reason.RESUMED if pause is None else Reason.PAUSED
         self._emit(reason, f"pause {describe_pause(pause)}")
 
-    def warn_of_source(self, text: str) -> None:
+    def warn_of_source(self, source: Source, text: str) -> None:
         """Emit an Event that a source of control is not well, see ``Sources``."""
-        self._emit(Reason.SOURCE, text)
+        self._emit(Reason.SOURCE, text, source)
 
-    def _emit(self, reason: Reason, note: str) -> None:
+    def _emit(self, reason: Reason, note: str, topic: str = "") -> None:
         node = self._config.node
-        self._events.emit(Regarding("Node", "", node, node), reason, note, "Warning")
+        self._events.emit(Regarding("Node", "", node, node), reason, note, "Warning", topic)
 
     @property
     def state(self) -> ClusterState:

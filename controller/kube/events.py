@@ -86,22 +86,29 @@ class Events:
         self._node = node
         self._clock = clock
         self._wall_clock = wall_clock
-        self._series: dict[tuple[Regarding, str], _Series] = {}
+        self._series: dict[tuple[Regarding, str, str], _Series] = {}
         self._bucket = TokenBucket(_BURST, _PER_SECOND, clock())
         self._number = 0
         self.dropped = 0
 
     def emit(
-        self, regarding: Regarding, reason: Reason, note: str, kind: EventType = "Normal"
+        self,
+        regarding: Regarding,
+        reason: Reason,
+        note: str,
+        kind: EventType = "Normal",
+        topic: str = "",
     ) -> None:
         """Emit an Event about *regarding*.
 
-        :param note: the text for people; at most 1,024 bytes of it are sent.
+        :param note: the text for people; at most 1,024 bytes of it are sent, and of a repetition
+            nothing.
+        :param topic: with another one it is no repetition.
         """
         if not self._enabled:
             return
         now_s = self._clock()
-        key = regarding, reason
+        key = regarding, reason, topic
         series = self._series.get(key)
         if series is None or now_s - series.last_s > _SERIES_S:
             series = self._begin(regarding, reason, note, kind, now_s)

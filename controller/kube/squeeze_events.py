@@ -86,10 +86,10 @@ class SqueezeEvents:
         for each in plan.slow:
             if each.service == service and each.because is not SlowBecause.BEST_EFFORT:
                 note = describe_slow(each.because, "", each.evidence)
-                self._emit(service, plan, Reason.SLOW, note)
+                self._emit(service, plan, Reason.SLOW, note, each.because)
 
-    def _emit(self, service: str, plan: Plan, reason: Reason, note: str) -> None:
-        self._events.emit(self._regarding(service, plan), reason, note)
+    def _emit(self, service: str, plan: Plan, reason: Reason, note: str, topic: str = "") -> None:
+        self._events.emit(self._regarding(service, plan), reason, note, topic=topic)
 
     def _regarding(self, service: str, plan: Plan) -> Regarding:
         # The pod with the worst indicator of the service; the node if no pod is known.

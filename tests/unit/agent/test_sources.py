@@ -20,8 +20,11 @@ class Site:
 
     def __init__(self) -> None:
         self.now_s = 100
-        self.warned: list[str] = []
-        self.sources = Sources(self.warned.append, lambda: 1e9 + self.now_s)
+        self.warned: list[tuple[Source, str]] = []
+        self.sources = Sources(self._warn, lambda: 1e9 + self.now_s)
+
+    def _warn(self, source: Source, text: str) -> None:
+        self.warned.append((source, text))
 
     def see(self, *problems: SourceProblem, after_s: int = 1) -> tuple[SourceProblem, ...]:
         self.now_s += after_s
@@ -51,11 +54,11 @@ def test_an_episode_is_told_once(site: Site, caplog: pytest.LogCaptureFixture) -
     for _ in range(100):
         site.see(OLD)
     site.see(NO_NODE)
-    assert site.warned == ["pods: the list is old"]
+    assert site.warned == [(Source.PODS, "pods: the list is old")]
     site.see()
     for _ in range(100):
         site.see(OLD)
-    assert site.warned == ["pods: the list is old"] * 2
+    assert site.warned == [(Source.PODS, "pods: the list is old")] * 2
     assert caplog.messages == [
         "degraded: pods: the list is old",
         "pods: well again",

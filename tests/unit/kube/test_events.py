@@ -57,6 +57,14 @@ def test_a_repetition_is_a_series_and_after_a_pause_a_new_event(
     assert [event.get("series") is None for event in sent()] == [False, True, True]
 
 
+def test_another_topic_is_no_repetition(events: Events, sent: Sent) -> None:
+    for topic in ("pods", "permissions", "pods"):
+        events.emit(HOG_OBJECT, Reason.SOURCE, f"{topic} are not well", "Warning", topic)
+    first, second = sent()
+    assert (first["note"], first["series"]["count"]) == ("pods are not well", 2)
+    assert (second["note"], second.get("series")) == ("permissions are not well", None)
+
+
 def test_an_event_that_expired_at_the_server_is_created_again(
     events: Events, sent: Sent, server: ApiStandIn
 ) -> None:
