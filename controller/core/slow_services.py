@@ -217,7 +217,9 @@ def _by_own_limit(service: str, channels: Channels, waits: Evidence) -> _Found |
 def _by_channel(cause: Cause, channels: Channels, waits: Evidence) -> _Found:
     """Judge by *cause*, that of the channel whose indicator is worst."""
     state = channels.loops[cause.channel].of(cause.service).state
-    return _by_host(waits) if state is ChannelState.STEAL else _by_parts(cause)
+    if state is ChannelState.STEAL:
+        return _by_host(waits)
+    return _by_parts(cause, state is ChannelState.SQUEEZE)
 
 
 def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickContext) -> _Found:
@@ -246,8 +248,12 @@ def _by_host(waits: Evidence) -> _Found:
     return _Found(SlowBecause.HOST, evidence=text)
 
 
-def _by_parts(cause: Cause) -> _Found:
-    """Judge by the kind with the largest part, and name its largest member."""
+def _by_parts(cause: Cause, is_squeezed: bool = False) -> _Found:
+    """Judge by the kind with the largest part, and name its largest member.
+
+    :param is_squeezed: best-effort work has enough of the channel's resource to be squeezed for
+        the service: with the largest part it is the cause, also with less than half.
+    """
     sums: dict[SlowBecause, float] = {}
     largest: dict[SlowBecause, Part] = {}
     for part in cause.parts:
@@ -257,7 +263,9 @@ def _by_parts(cause: Cause) -> _Found:
             largest[because] = part
     order = sorted(sums, key=sums.__getitem__, reverse=True)
     what = _WHAT[cause.channel]
-    if cause.channel in _BY_ITSELF and (not order or sums[order[0]] < _MOSTLY):
+    is_cause = is_squeezed and order and order[0] is SlowBecause.BEST_EFFORT
+    is_most = order and sums[order[0]] >= _MOSTLY
+    if cause.channel in _BY_ITSELF and not (is_cause or is_most):
         return _Found(_BY_ITSELF[cause.channel], evidence=f"no other workload has most of {what}")
     if not order:
         return _Found(SlowBecause.UNKNOWN, evidence=f"nothing is known about {what}")

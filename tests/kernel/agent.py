@@ -177,6 +177,11 @@ class AgentRun:
     def status(self) -> dict[str, Any]:
         return dict(json.loads(eventually("the status page", lambda: self.get("/statusz")) or ""))
 
+    def because(self, service: str) -> str | None:
+        """Return why *service* is slow, by the last tick; ``None`` while it is not."""
+        slow = self.status()["plan"]["slow"]
+        return next((str(each["because"]) for each in slow if each["service"] == service), None)
+
     def metrics(self) -> str:
         """Return the page of all metrics."""
         return eventually("the metrics", lambda: self.get("/metrics")) or ""

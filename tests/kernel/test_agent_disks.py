@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.decision import SlowBecause
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout, find_controller
 from tests.kernel.agent import AgentRun
@@ -98,9 +99,11 @@ def check(site: DiskSite, *arguments: str) -> None:
         agent = stack.enter_context(AgentRun(site, *arguments)).ready()
         with reading(other, job):
             eventually("waits of its own", lambda: state(agent) == "not-be")
+            eventually("a verdict", lambda: agent.because("web") == SlowBecause.DISK)
             agent.watch(10, lambda: is_left_alone(site, agent))
         stack.enter_context(reading(mine, job))
         eventually("a cause", lambda: state(agent) == "squeeze")
+        eventually("its verdict", lambda: agent.because("web") == SlowBecause.BEST_EFFORT)
         if site.limit is not None:
             limit = eventually("a limit", lambda: site.limit)
             assert f"{mine.number} rbps=" in limit

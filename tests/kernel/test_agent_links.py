@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from controller.cli.main import main
+from controller.core.decision import SlowBecause
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.netns import entered, process_in
@@ -82,6 +83,7 @@ def test_the_loop_moves_the_ceiling_and_everything_is_restored(
         assert list(agent.status()["link_problems"]) == ["nowhere0"]
         with Flow(host, host.pods["batch"], streams=4), Flow(host, host.pods["web"]):
             eventually("a squeeze", lambda: is_squeezed(agent))
+            eventually("a verdict", lambda: agent.because("web") == SlowBecause.BEST_EFFORT)
         assert ("up0", "egress") in agent.series("sweetpoint_link_ceiling_bytes_per_second")
         counted = agent.series("sweetpoint_link_bytes_total")
         assert min(counted["up0", "egress", tier] for tier in TIERS) > 0

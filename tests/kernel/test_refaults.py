@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from controller.core.decision import SlowBecause
 from controller.core.model import CgroupId, IndicatorName, QosClass, Workload
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
@@ -224,6 +225,12 @@ def test_the_state_names_the_cause_and_a_service_at_its_own_limit_gets_no_squeez
         node.limit(node.below / "web", SERVICE_MIB // 2)
         # The job holds its memory still, and does nothing any more.
         eventually("its own limit", lambda: state("self", web))
+
+        def is_told() -> bool:
+            web.read()
+            return agent.because("web") == SlowBecause.OWN_MEMORY
+
+        eventually("a verdict", is_told)
 
         def is_not_squeezed() -> None:
             assert not state("squeeze", web)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.decision import Plan, SlowBecause
+from controller.core.decision import ChannelState, Plan, SlowBecause
 from controller.core.model import Channel, IndicatorName, Mode, ServiceReading, Snapshot
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.sim.plants import DiskWaitNode, MemoryNode, NetworkNode, ResourceNode
@@ -153,3 +153,14 @@ def by_itself(kind: type[ResourceNode]) -> ResourceNode:
 )
 def test_resources(make: Callable[[], ResourceNode], because: SlowBecause) -> None:
     assert becauses(closed(make()).run(10)[10:]) == {because}
+
+
+def test_best_effort_work_is_named_while_it_is_squeezed_for_less_than_half() -> None:
+    node = DiskWaitNode(1)
+    node.service_rate = 2 * node.bandwidth
+    plans = closed(node).run(10)
+    squeezed = [
+        plan for plan in plans if any(each.state is ChannelState.SQUEEZE for each in plan.demands)
+    ]
+    assert becauses(squeezed) == {SlowBecause.BEST_EFFORT}
+    assert all((each.share or 1.0) < 0.5 for plan in squeezed for each in plan.slow)

@@ -80,6 +80,8 @@ def _of_use(
     found = [_named(each.cgroup, each.share, context) for each in culprits]
     if be_share is None:
         return found
+    if be_share and not culprits:  # the waits for a disk on v1, which does not count its bytes
+        found.append(Part(PartKind.BEST_EFFORT, "", be_share))
     index = context.workload_index
     users: Mapping[CgroupId, float] = {
         cgroup: rate

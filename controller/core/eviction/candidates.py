@@ -172,6 +172,11 @@ def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | N
         return _share_of_harm(harm, loops, service)
     if loops.demand.channel is Channel.CPU:
         return context.tracker.blame.share(service)
+    spec = loops.of(service).spec
+    if loops.demand.channel is Channel.IO and spec is not None:
+        waits = context.tracker.disk_share(context.workload_index.services[service], spec)
+        if waits is not None:
+            return waits
     return context.usage.share(loops.demand.channel, context.tracker, context.workload_index)
 
 

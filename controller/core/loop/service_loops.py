@@ -128,6 +128,11 @@ class ServiceLoops:
             loop.pid.shift(by)
 
     @property
+    def spec(self) -> IndicatorSpec | None:
+        """The spec of the first loop, in whose window evidence is taken; ``None`` without one."""
+        return self._loops[0].spec if self._loops else None
+
+    @property
     def raw_deviation(self) -> float:
         """The largest deviation, 0 if none is known.
 
