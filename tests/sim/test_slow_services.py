@@ -139,6 +139,12 @@ def by_itself(kind: type[ResourceNode]) -> ResourceNode:
     return node
 
 
+def with_little_best_effort() -> DiskWaitNode:
+    node = DiskWaitNode(1)
+    node.service_rate = 6 * node.bandwidth
+    return node
+
+
 @pytest.mark.parametrize(
     ("make", "because"),
     [
@@ -148,6 +154,7 @@ def by_itself(kind: type[ResourceNode]) -> ResourceNode:
         (lambda: by_itself(NetworkNode), SlowBecause.LINK),
         (lambda: DiskWaitNode(1), SlowBecause.BEST_EFFORT),
         (lambda: by_itself(DiskWaitNode), SlowBecause.DISK),
+        (with_little_best_effort, SlowBecause.DISK),
         (lambda: by_itself(MemoryNode), SlowBecause.OWN_TASKS),
     ],
 )
