@@ -10,6 +10,7 @@ import time
 import pytest
 
 from controller.agent.recording import read, replay
+from controller.core.model import Knob
 from tests.kernel import conftest as fixtures
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.explaining import squeezed
@@ -66,7 +67,10 @@ def test_a_hog_is_squeezed_and_the_recording_replays(site: Site) -> None:
         squeezed(agent)
         # The quota may have been released since, and be set again.
         applied = "sweetpoint_quota_applied_cpus"
-        eventually("a quota in the metrics", lambda: agent.series(applied))
+        eventually(
+            "a quota in the metrics",
+            lambda: any(Knob.CPU_QUOTA in labels for labels in agent.series(applied)),
+        )
         # What is in force is told in the tick after the write, as it was read back.
         eventually(
             "the decision",
