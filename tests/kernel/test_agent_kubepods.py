@@ -19,7 +19,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kube.kubepods import Kubepods
 from tests.support.http.raw_server import ok
-from tests.support.http.status_pages import get
+from tests.support.http.status_pages import wait_for
 from tests.support.kube.pod_server import PodServer, pod, refusal
 from tests.support.waiting import eventually
 
@@ -126,14 +126,7 @@ def listed_node(
 
 
 def readiness(node: Node) -> tuple[int, str]:
-    """Return status and text of the page, also where the agent stood for a while."""
-
-    def answer() -> tuple[int, str] | None:
-        with contextlib.suppress(OSError):
-            return get(node.port, "/readyz")
-        return None
-
-    return eventually("an answer", answer)
+    return wait_for(node.port, "/readyz")
 
 
 def test_an_agent_that_never_saw_its_pods_is_not_ready_and_touches_none(node: Node) -> None:

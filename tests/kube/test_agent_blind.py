@@ -13,7 +13,7 @@ from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.kubelet import Kubelet, Running
 from tests.kube.site import NodeSite, stays
-from tests.support.http.status_pages import get
+from tests.support.http.status_pages import wait_for
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
@@ -43,14 +43,8 @@ def batch(site: NodeSite, namespace: str) -> Running:
 def says(site: NodeSite, status: int, *texts: str) -> Callable[[], bool]:
     """Return a function that tells whether /readyz has *status* and each of *texts*."""
 
-    def answer() -> tuple[int, str] | None:
-        try:
-            return get(site.port, "/readyz")
-        except OSError:  # it has not started, or it stood while it answered
-            return None
-
     def is_so() -> bool:
-        found, text = eventually("an answer", answer)
+        found, text = wait_for(site.port, "/readyz")
         return found == status and all(each in text for each in texts)
 
     return is_so

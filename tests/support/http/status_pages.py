@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of the agent's status server, as a client gets them."""
 
+import contextlib
 import http.client
 
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, eventually
 
 
 def get(port: int, page: str) -> tuple[int, str]:
@@ -22,3 +23,14 @@ def get(port: int, page: str) -> tuple[int, str]:
         raise ConnectionError(str(error)) from error
     finally:
         connection.close()
+
+
+def wait_for(port: int, page: str) -> tuple[int, str]:
+    """Return status and text of *page* from an agent that starts, or that stood for a while."""
+
+    def answer() -> tuple[int, str] | None:
+        with contextlib.suppress(OSError):
+            return get(port, page)
+        return None
+
+    return eventually("an answer", answer)
