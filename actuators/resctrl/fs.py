@@ -10,6 +10,7 @@ resctrl stores the reason of the last refusal in ``info/last_cmd_status``; messa
 error number is always part of the message.
 """
 
+from collections.abc import Iterable
 import contextlib
 import os
 from pathlib import Path
@@ -19,7 +20,7 @@ from actuators.base import GoneError, RefusedError
 from actuators.kernfs import Directory, classified
 from controller.core.model import Target
 
-__all__ = ("PREFIX", "Group", "GroupPath", "monitored_by_others")
+__all__ = ("PREFIX", "Group", "GroupPath", "monitored_by_others", "tasks_of_ours")
 
 # Prefix of the names of our groups. Groups with other names are never created or removed.
 PREFIX = "sweetpoint-"
@@ -103,11 +104,20 @@ class GroupPath(Directory):
 
 def monitored_by_others(mount: Path) -> frozenset[int]:
     """Return the tasks of the root group that are in monitoring groups of other programs."""
+    groups = (mount / "mon_groups").glob("*")
+    return _tasks(group for group in groups if not group.name.startswith(PREFIX))
+
+
+def tasks_of_ours(mount: Path, *, besides: str) -> frozenset[int]:
+    """Return the tasks of the control groups of ours, without those of the group *besides*."""
+    return _tasks(group for group in mount.glob(f"{PREFIX}*") if group.name != besides)
+
+
+def _tasks(groups: Iterable[Path]) -> frozenset[int]:
     found: set[int] = set()
-    for group in (mount / "mon_groups").glob("*"):
-        if not group.name.startswith(PREFIX):
-            with contextlib.suppress(OSError):
-                found.update(map(int, (group / "tasks").read_text(encoding="ascii").split()))
+    for group in groups:
+        with contextlib.suppress(OSError):
+            found.update(map(int, (group / "tasks").read_text(encoding="ascii").split()))
     return frozenset(found)
 
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks of resctrl groups: moving them into groups of ours, and back.
 
-Tasks need no journal. Those of a control group of ours come from the root group only, and return
-there when the group is removed. Those of a monitoring group come from the control group that
-contains it; they keep the limits of that control group throughout, and return to its own monitor
-when the monitoring group is removed.
+Tasks need no journal. Those of a control group of ours come from the root group, or from another
+such group, and return to the root group when the group is removed. Those of a monitoring group come
+from the control group that contains it; they keep the limits of that control group throughout, and
+return to its own monitor when the monitoring group is removed.
 
 A task in a group of another program (for example a container runtime) is not moved. A child starts
 in the groups of its parent.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actuators.base import RefusedError
-from actuators.resctrl.fs import PREFIX, Group, monitored_by_others
+from actuators.resctrl.fs import PREFIX, Group, monitored_by_others, tasks_of_ours
 from actuators.tasks import is_kernel_thread
 from controller.core.model import Target
 
@@ -33,10 +33,12 @@ _TIDS_PER_WRITE = 500
 
 
 class TaskSets(NamedTuple):
-    """Tasks of our group, and those of the root group without a monitor of another program."""
+    """Tasks of our group, and those that may join it: of other control groups of ours, and of the
+    root group without a monitor of another program.
+    """
 
     ours: frozenset[int]
-    root: frozenset[int]
+    others: frozenset[int]
 
 
 class MoveCounts(NamedTuple):
@@ -53,10 +55,10 @@ class MoveCounts(NamedTuple):
 
 
 class TaskMover:
-    """Moves tasks between the root group and one control group of ours.
+    """Moves tasks into one control group of ours, and out of it into the root group.
 
-    ``poll`` reads which tasks are in either group; ``reconcile`` moves the difference to the tasks
-    that are wanted in our group. Both work on thread ids.
+    ``poll`` reads which tasks are in our groups and in the root group; ``reconcile`` moves the
+    difference to the tasks that are wanted in our group. Both work on thread ids.
 
     :param root: the root group.
     :param group: the control group of ours.
@@ -68,7 +70,7 @@ class TaskMover:
         self._lists = True  # whether the kernel accepts a list of ids in one write
 
     def poll(self) -> TaskSets:
-        """Return the tasks of both groups.
+        """Return the tasks of the groups.
 
         Call this before enumerating the wanted tasks: a task that starts in between is then not
         mistaken for one in a group of another program.
@@ -78,23 +80,24 @@ class TaskMover:
         """
         with Group(self._group) as group, Group(self._root) as root:
             ours = _tids(group.read("tasks"))
-            others = monitored_by_others(Path(self._root.scope))
-            return TaskSets(ours, _tids(root.read("tasks")) - others)
+            mount = Path(self._root.scope)
+            free = _tids(root.read("tasks")) - monitored_by_others(mount)
+            return TaskSets(ours, free | tasks_of_ours(mount, besides=self._group.path))
 
     def reconcile(
         self, current: TaskSets, wanted: Collection[int], leavers: Collection[int]
     ) -> MoveCounts:
-        """Move tasks of *wanted* from the root group to ours, and *leavers* from ours back.
+        """Move tasks of *wanted* into our group, and *leavers* from it into the root group.
 
         Tasks that have ended meanwhile are skipped. Errors as ``poll``.
 
         :param current: the result of ``poll``.
         """
-        joining = [tid for tid in wanted if tid in current.root and _may_move(tid)]
+        joining = [tid for tid in wanted if tid in current.others and _may_move(tid)]
         leaving = [tid for tid in leavers if tid in current.ours]
         with Group(self._group) as group, Group(self._root) as root:
             joined, left = self.write(group, joining), self.write(root, leaving)
-        known = current.root | current.ours
+        known = current.others | current.ours
         return MoveCounts(
             inside=len(current.ours) + joined - left,
             joined=joined,

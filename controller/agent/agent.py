@@ -310,7 +310,7 @@ class Agent:
         plan = self._planner.step(snapshot, self._outcomes)
         self._record(snapshot, plan)
         if self._config.settings.mode is Mode.ENFORCE:
-            self._outcomes = self._node.execute(plan)
+            self._outcomes = self._node.execute(plan, self._arrivals.arrived)
         self._arrivals.end_writes()
         in_force = self._planner.settle(self._outcomes)
         self._looks.end_tick(snapshot, self._planner.quiet(plan, in_force))

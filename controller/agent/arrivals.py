@@ -61,6 +61,11 @@ class Arrivals:
         """Whether a container came since the last tick began."""
         return self._doorbell is not None and self._doorbell.waits
 
+    @property
+    def arrived(self) -> frozenset[str]:
+        """The ids of the pods with containers that came before the last tick began."""
+        return frozenset() if self._doorbell is None else self._doorbell.arrived
+
     def begin_tick(self) -> bool:
         """Note that a tick begins; return ``waits``."""
         return self._doorbell is not None and self._doorbell.begin()

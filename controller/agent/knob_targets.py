@@ -13,7 +13,7 @@ from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadDiff
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 
-__all__ = ("KnobTargets",)
+__all__ = ("KnobTargets", "target_of")
 
 # Frozen workloads are thawed by what froze them. The planner would restore the knob at once.
 _KNOBS = frozenset(Knob) - {Knob.FREEZE}
@@ -44,7 +44,7 @@ class KnobTargets:
         best_effort = change.of_class(QosClass.BE)
         for each in best_effort.removed:
             del self._best_effort[each.cgroup]
-        self._best_effort |= {w.cgroup: _target_of(w) for w in best_effort.added}
+        self._best_effort |= {w.cgroup: target_of(w) for w in best_effort.added}
 
     def cede(self, ceded: frozenset[Knob]) -> frozenset[Knob]:
         """Take the knobs that belong to another agent now; return those that did not before."""
@@ -72,7 +72,7 @@ class KnobTargets:
         if not self._service_knobs:
             return {}
         return {
-            _target_of(w): self._service_knobs[w.profile] - self.ceded
+            target_of(w): self._service_knobs[w.profile] - self.ceded
             for w in self._workloads
             if w.qos is QosClass.LS
             and w.profile in self._service_knobs
@@ -80,5 +80,6 @@ class KnobTargets:
         }
 
 
-def _target_of(workload: Workload) -> Target:
+def target_of(workload: Workload) -> Target:
+    """Return the cgroup of *workload* as a target."""
     return Target(TargetKind.CGROUP, *workload.cgroup, workload.path)

@@ -10,7 +10,7 @@ configuration does.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 import logging
 import time
@@ -22,9 +22,10 @@ from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
 from actuators.oom_order import OOM, OomOrder
+from actuators.tasks import members
 from controller.agent.eviction import EvictionDispatcher
 from controller.agent.knob_poller import KnobPoller
-from controller.agent.knob_targets import KnobTargets
+from controller.agent.knob_targets import KnobTargets, target_of
 from controller.agent.sampler import Sampler
 from controller.agent.workload_scanner import WorkloadScanner
 from controller.config.load import Config
@@ -51,13 +52,14 @@ from controller.host.memory import find_memory, high_watermark_bytes
 from controller.host.sources import Source
 from controller.host.state_dir import JOURNAL
 from controller.probes.bpf.loader import use_cache
+from controller.probes.cgroup_moves import Move
 from controller.probes.memory_use import MemoryMeter
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.host_eviction import HostEvictions
 from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, unkept
 from controller.reconcilers.oom_order import OomReconciler
-from controller.reconcilers.resctrl.control_group import ControlGroup
+from controller.reconcilers.resctrl.control_group import ControlGroups
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 from controller.workloads.pods.pod import RuntimePod
 
@@ -105,10 +107,11 @@ class Node:
         self.journals = journal, cookies.registry, oom_order
         actuators = registry.build(self._layout, cookies, oom_order, programs)
         self._executor = Executor(journal, actuators)
-        self.resctrl = ControlGroup(config.resctrl, self._executor, self._layout)
+        self.resctrl = ControlGroups(config.resctrl, self._executor, self._layout)
         self._knob_poller = KnobPoller(self._executor)
         monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
-        self.sampler = Sampler(self._layout, config.counters, monitor)
+        follows = self.resctrl.has_class
+        self.sampler = Sampler(self._layout, config.counters, monitor, follows)
         self._memory = MemoryMeter(find_memory(self._layout.unified))
         self.oom = OomReconciler(self._executor, oom_order)
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
@@ -122,7 +125,7 @@ class Node:
         self._left_ns = 0  # when a refused restore was last repeated
         # Number of workloads with network limits of their own.
         self._limited = 0
-        if self.resctrl.facts is not None:
+        if self.resctrl.moves_tasks:
             self.sampler.load_moves()
         self.set_workloads(workloads)
         # Last, because the cluster has threads and the probes are loaded in forked children.
@@ -158,7 +161,11 @@ class Node:
             write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
 
         cluster = Cluster(
-            kubernetes, self._layout, lambda: self.sampler.cgroup_changes, runtime_pods
+            kubernetes,
+            self._layout,
+            lambda: self.sampler.cgroup_changes,
+            runtime_pods,
+            config.resctrl.classes,
         )
         write_note()
         self._write_note = write_note
@@ -207,6 +214,7 @@ class Node:
             self.sampler.prepare_moves()
         self.services.reconfigure(config.service_level)
         self._reconfigure_memory(config.settings)
+        self.resctrl.set_profiles(config.settings.profiles)
         self._knob_targets.reconfigure(config.settings)
         self.sampler.reconfigure(config.settings)
         self.set_workloads(workloads)
@@ -345,7 +353,9 @@ class Node:
         held = (
             target
             for target in self._executor.held()
-            if target.kind is not TargetKind.VETH and target.scope != OOM
+            if target.kind is not TargetKind.VETH
+            and target.scope != OOM
+            and not self.resctrl.is_of_class(target)
         )
         links = () if self.links is None else self.links.targets
         groups = self.resctrl.targets(enforcing=self.enforcing)
@@ -409,11 +419,13 @@ class Node:
             memory=self._memory.poll(measured.time_ns),
         )
 
-    def execute(self, plan: Plan) -> tuple[Outcome, ...]:
+    def execute(self, plan: Plan, arrived: Collection[str] = ()) -> tuple[Outcome, ...]:
         """Write the actions of *plan* and run the reconcilers; return what was read back.
 
-        For enforce mode. The reconcilers of links and of the resctrl group run first, because
-        actions of *plan* write to the objects that they make.
+        For enforce mode. The reconcilers of links and of resctrl groups run first, because actions
+        of *plan* write to the objects that they make.
+
+        :param arrived: the ids of pods of which a container is about to run.
         """
         now_ns = time.monotonic_ns()
         if plan.released:
@@ -423,7 +435,9 @@ class Node:
             self.sampler.load_moves()
         moves = self.sampler.moves()
         resctrl_owned = Knob.RESCTRL_GROUP not in self._knob_targets.ceded
-        new_group = resctrl_owned and self.resctrl.reconcile(now_ns, moves)
+        new_group = resctrl_owned and self.resctrl.reconcile(
+            now_ns, moves, self._first_moves(arrived)
+        )
         if (self.links is not None and self.links.reconcile(self._executor, now_ns)) or new_group:
             self.refresh_targets()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
@@ -435,6 +449,17 @@ class Node:
         self.cores.reconcile(now_ns, moves)
         self.oom.reconcile(now_ns)
         return outcomes
+
+    def _first_moves(self, arrived: Collection[str]) -> tuple[Move, ...]:
+        """Return the tasks of the pods *arrived* as moves into their workloads."""
+        if not arrived or self.cluster is None:
+            return ()
+        mount, version = self._layout.mount, self._layout.version
+        return tuple(
+            Move(each.cgroup, tid, tid, whole=False)
+            for each in self.cluster.workloads_of(arrived)
+            for tid, _ in members(mount, version, [(target_of(each), "")])
+        )
 
     def _release(self, plan: Plan, now_ns: int) -> tuple[Outcome, ...]:
         """Write the actions of *plan* and undo everything else; no reconciler runs."""

@@ -69,9 +69,14 @@ class Sampler:
     """
 
     def __init__(
-        self, layout: CgroupLayout, counters: Mapping[str, str], monitor: ResctrlMonitor
+        self,
+        layout: CgroupLayout,
+        counters: Mapping[str, str],
+        monitor: ResctrlMonitor,
+        follows: Callable[[Workload], bool] = lambda _: False,
     ) -> None:
         self._layout = layout
+        self._follows = follows
         self.monitor = monitor
         self.problems: dict[str, str] = {}
         self.fallbacks: dict[str, str] = {}
@@ -367,7 +372,9 @@ class Sampler:
 
     def _set_moves_workloads(self) -> None:
         if self._moves is not None:
-            self._moves.set_workloads(w for w in self._workloads if w.qos is QosClass.BE)
+            self._moves.set_workloads(
+                w for w in self._workloads if w.qos is QosClass.BE or self._follows(w)
+            )
 
     def _log_uncounted(self, wanted: Mapping[str, str], reasons: Mapping[str, str]) -> None:
         for counter, reason in reasons.items():

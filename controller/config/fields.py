@@ -31,6 +31,7 @@ __all__ = (
     "RATE",
     "RATIO",
     "RATIO_ABOVE",
+    "RATIO_OF_LIMIT",
     "Described",
     "Measure",
     "Quantity",
@@ -157,6 +158,7 @@ def cpus(least: str, most: str) -> Quantity:
 
 
 RATIO = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "0", "1")
+RATIO_OF_LIMIT = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "1%", "100%")
 RATIO_ABOVE = Quantity(parse_ratio, r"^[0-9]+(\.[0-9]+)? *%?$", "1%", "1000%")
 RATE = Quantity(parse_rate, r"^[0-9]+(\.[0-9]+)? */ *s$", "0.01/s", "100/s")
 

@@ -14,7 +14,7 @@ from typing import Any
 from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel
 from controller.config.own_figure import find_unit_conflicts, steered_services
-from controller.config.profile_set import find_conflicts, load_profiles
+from controller.config.profile_set import LoadedProfiles, find_conflicts, load_profiles
 from controller.config.sections.agent import (
     BudgetConfig,
     HistoryConfig,
@@ -26,15 +26,14 @@ from controller.config.sections.agent import (
 )
 from controller.config.sections.eviction import EvictionConfig, build_eviction, build_limits
 from controller.config.sections.knobs import (
-    ResctrlConfig,
     build_core_scheduling,
     build_io,
     build_memory,
-    build_resctrl,
 )
 from controller.config.sections.kubernetes import KubernetesConfig, build_kubernetes
 from controller.config.sections.law import build_law, find_removed
 from controller.config.sections.network import NetworkConfig, build_network
+from controller.config.sections.resctrl import ResctrlConfig, build_resctrl
 from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
 from controller.config.state_dir import parse_directory
 from controller.config.workload_rules import WorkloadRule, build_rules
@@ -135,6 +134,8 @@ def load(
     )
     network = build_network(document, model.network, problems)
     kubernetes = build_kubernetes(document, model.kubernetes, problems)
+    resctrl = build_resctrl(document, model.resctrl, problems)
+    problems += _find_unknown_classes(loaded, resctrl)
     if problems or state_dir is None or data_dir is None:
         raise ConfigError(problems)
     return Config(
@@ -166,7 +167,7 @@ def load(
         ),
         service_level=service_level,
         network=network,
-        resctrl=build_resctrl(model.resctrl),
+        resctrl=resctrl,
         io=build_io(model.io),
         kubernetes=kubernetes,
         eviction=build_eviction(model.eviction),
@@ -220,3 +221,12 @@ def _find_conflicts(
     for name in sorted(chosen & set(profiles)):
         for _, loc, text in find_conflicts(profiles[name], model.tick, cpus):
             yield document.problem(loc, text)
+
+
+def _find_unknown_classes(loaded: LoadedProfiles, resctrl: ResctrlConfig) -> Iterable[str]:
+    """Yield the profiles of files that name a class which the configuration lacks."""
+    known = {each.name for each in resctrl.classes}
+    for name, profile in sorted(loaded.profiles.items()):
+        if profile.resctrl_class and profile.resctrl_class not in known:
+            text = f"resctrl.classes of the configuration has no {profile.resctrl_class!r}"
+            yield loaded.documents[name].problem(("resctrl_class",), text)

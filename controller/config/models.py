@@ -29,11 +29,11 @@ from controller.config.sections.knobs import (
     CoreSchedulingModel,
     IoModel,
     MemoryModel,
-    ResctrlModel,
 )
 from controller.config.sections.kubernetes import KubernetesModel
 from controller.config.sections.law import LawModel
 from controller.config.sections.network import NetworkModel
+from controller.config.sections.resctrl import RESCTRL_CLASS, ResctrlModel
 from controller.config.sections.service_level import ServiceLevelModel
 from controller.config.state_dir import DEFAULT_STATE_DIR
 from controller.core.model import Channel, IndicatorName, Knob, Mode, QosClass
@@ -208,6 +208,8 @@ class ProfileModel(Strict):
     """Channels on which best-effort work may be squeezed for the service."""
     cpu_burst: Annotated[int, duration("0s", "1s")] = raw_default("0s")
     """Unused quota that the service may save for a burst, per period; 0s leaves its burst alone."""
+    resctrl_class: Annotated[str, RESCTRL_CLASS] | None = None
+    """Class of resctrl.classes with the service's own cache ways and memory bandwidth."""
     knobs: dict[Annotated[Knob, Text], KnobModel] = raw_default({})
     """Floor and speed by graded knob; a knob that is not named has its defaults."""
     evict: EvictModel = raw_default({})
@@ -273,7 +275,8 @@ class ConfigModel(Strict):
     """Links that are divided among system, latency-sensitive and best-effort work; without it no
     link is touched."""
     resctrl: ResctrlModel = raw_default({})
-    """How cache ways and memory bandwidth of best-effort work are measured and limited."""
+    """How cache ways and memory bandwidth are measured and limited, of best-effort work and by
+    class."""
     memory: MemoryModel = raw_default({})
     """How the memory of best-effort work is limited, so that the kernel kills nothing else."""
     io: IoModel = raw_default({})

@@ -140,6 +140,7 @@ def build_profile(
         limits={**DEFAULT_LIMITS, **limits},
         channels=channels,
         cpu_burst_us=model.cpu_burst // NS_PER_US,
+        resctrl_class=model.resctrl_class or "",
         evict_enabled=model.evict.enabled,
         evict_after_ns=model.evict.after,
     )

@@ -150,7 +150,8 @@ class Workload(NamedTuple):
     of egress and ingress hold on links that the agent shapes. ``image`` identifies what a pod runs,
     because what was learned about one image does not hold for another; empty: not known.
     ``container_of`` is the cgroup of the pod of which this workload is one container; ``None``: it
-    is a whole pod, or no pod.
+    is a whole pod, or no pod. ``resctrl_class`` is the class of cache ways and memory
+    bandwidth that a pod has before that of its profile; empty: none.
     """
 
     name: str
@@ -172,6 +173,7 @@ class Workload(NamedTuple):
     container_of: Target | None = None
     quota_at: Target | None = None
     memory_at: Target | None = None
+    resctrl_class: str = ""
 
     @property
     def whole(self) -> CgroupId:

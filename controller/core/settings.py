@@ -136,7 +136,8 @@ class Profile:
 
     ``channels`` are those on which best-effort work may be squeezed for the service.
     ``cpu_burst_us`` is the part of its own unused quota that the service may accumulate; 0: its
-    burst is not changed. ``be_share_min`` is the smallest share of best-effort work in the cause
+    burst is not changed. ``resctrl_class`` names the class with the service's cache ways and memory
+    bandwidth; empty: none. ``be_share_min`` is the smallest share of best-effort work in the cause
     that counts as evidence. Below ``idle_oncpu_ratio`` CPUs the service is idle.
     """
 
@@ -150,6 +151,7 @@ class Profile:
     cpu_burst_us: int = 0
     evict_enabled: bool = False
     evict_after_ns: int = 60_000_000_000
+    resctrl_class: str = ""
 
     @property
     def service_knobs(self) -> frozenset[Knob]:

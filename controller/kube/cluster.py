@@ -3,7 +3,7 @@
 """The Kubernetes side of the control thread: pods as workloads, profiles, Events, capacity."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 import itertools
 import logging
@@ -14,6 +14,7 @@ import time
 
 from controller.config.profile_set import base_name
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.config.sections.resctrl import ResctrlClass
 from controller.config.workload_rules import DEFAULT_PROFILE
 from controller.core.decision import Plan
 from controller.core.explain import describe_pause
@@ -63,7 +64,7 @@ class Cluster:
     if configured), and a worker sends requests.
 
     :param cgroup_changes: see ``PodCgroups``.
-    :param runtime_pods: see ``KubernetesSource``.
+    :param runtime_pods: and *resctrl_classes*, see ``KubernetesSource``.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Cluster:
         layout: CgroupLayout,
         cgroup_changes: Callable[[], int | None],
         runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
+        resctrl_classes: Sequence[ResctrlClass] = (),
     ) -> None:
         self._config = config
         rules = ClassRules(
@@ -93,6 +95,7 @@ class Cluster:
             cgroup_changes,
             runtime_pods,
             config.profiles.label_keys,
+            resctrl_classes,
         )
         self._events = events = Events(self._api, self._worker, config.node, enabled=config.events)
         pod_of = self._source.pod_of
@@ -124,6 +127,7 @@ class Cluster:
         self._revision = 0
         self._state = ClusterState(node=config.node)
         self._logged: frozenset[str] = frozenset()
+        self._ignored: Mapping[str, str] = {}  # labels and annotations, by the id of the pod
         self._limited_log = RateLimitedLogger(_log)
 
     def check(self) -> None:
@@ -136,6 +140,10 @@ class Cluster:
     def has_news(self) -> bool:
         """Whether the list of pods has changed since the last ``poll_profiles``."""
         return self._watcher.pods is not self._pods
+
+    def workloads_of(self, uids: Collection[str]) -> list[Workload]:
+        """Return the workloads of the pods *uids*, as of the last scan."""
+        return self._source.workloads_of(uids)
 
     def poll_profiles(self) -> bool:
         """Let ``with_profiles`` use the newest profiles; return whether they changed.
@@ -293,17 +301,22 @@ class Cluster:
 
     def _log_changes(self) -> None:
         source = self._source
-        problems = dict(itertools.islice(source.problems, _MAX_TEXTS))
+        ignored = list(itertools.islice(source.problems, _MAX_TEXTS))
         self._state = ClusterState(
             node=self._config.node,
             unlisted=source.unlisted,
             classes=source.classes,
             roots=source.roots,
             foreign_roots=source.foreign_roots,
-            label_problems=problems,
+            label_problems={pod.key: text for pod, text in ignored},
             conflicts=self._conflicts[:_MAX_TEXTS],
         )
-        texts = [*self._state.conflicts, *(f"{pod}: {text}" for pod, text in problems.items())]
+        for pod, text in ignored:
+            if self._ignored.get(pod.uid) != text:
+                regarding = Regarding("Pod", pod.namespace, pod.name, pod.uid)
+                self._events.emit(regarding, Reason.LABEL, text)
+        self._ignored = {pod.uid: text for pod, text in ignored}
+        texts = [*self._state.conflicts, *(f"{pod.key}: {text}" for pod, text in ignored)]
         texts += [
             f"{root}: holds pods of another node: left alone" for root in source.foreign_roots
         ]

@@ -81,5 +81,10 @@ class Reason(Explained):
         "Node",
         "The agent lacks what control rests on; the note says why and what to do.",
     )
+    LABEL = (
+        "LabelIgnored",
+        "Pod",
+        "A label or annotation of the pod has no effect; the note says which and why.",
+    )
     PAUSED = "ProtectionPaused", "Node", "An administrator paused the agent."
     RESUMED = "ProtectionResumed", "Node", "The pause of the agent ended."

@@ -83,7 +83,7 @@ class Doorbell:
     """The plugin, in a thread of its own. ``begin`` and ``end`` are for the control thread.
 
     ``pods``: the pods with containers, by UID, as the runtime reported them; never changed in
-    place.
+    place. ``arrived``: the UIDs of those with a container that came before the last ``begin``.
 
     :param path: the socket of the runtime
     :param answer_within_s: the longest wait for a tick, in seconds
@@ -103,6 +103,8 @@ class Doorbell:
         self._problem = "not connected yet"
         self._in_time = self._late = 0
         self.pods: Mapping[str, RuntimePod] = {}
+        self.arrived: frozenset[str] = frozenset()
+        self._arriving: set[str] = set()
         self._listed = b""
         self._thread = threading.Thread(target=self._run, name="nri", daemon=True)
         self._thread.start()
@@ -119,7 +121,10 @@ class Doorbell:
 
     def begin(self) -> bool:
         """Note that a tick begins; return whether a container came since the last one did."""
-        before, self._begun = self._begun, self._rung
+        with self._condition:
+            before, self._begun = self._begun, self._rung
+            self.arrived = frozenset(self._arriving)
+            self._arriving.clear()
         return self._begun != before
 
     def end(self) -> None:
@@ -192,8 +197,9 @@ class Doorbell:
                 self._keep(pods_that_run(self._listed))
                 self._listed = b""
         elif is_arrival(request):
-            self._keep(filter(None, [pod_that_came(request)]))
-            self._ring()
+            pod = pod_that_came(request)
+            self._keep(filter(None, [pod]))
+            self._ring(pod)
         elif (uid := pod_that_went(request)) is not None:
             self.pods = {each: pod for each, pod in self.pods.items() if each != uid}
         return Message(PLUGIN, message.stream, RESPONSE, encode_response(payload))
@@ -202,10 +208,12 @@ class Doorbell:
         kept = {**self.pods, **{pod.uid: pod for pod in pods}}
         self.pods = dict(list(kept.items())[-_MOST_PODS:])
 
-    def _ring(self) -> None:
-        """Wake the control thread and wait for its tick."""
+    def _ring(self, pod: RuntimePod | None) -> None:
+        """Wake the control thread and wait for its tick; *pod* is that of a container."""
         patient = self._is_patient
         with self._condition:
+            if pod is not None:
+                self._arriving.add(pod.uid)
             self._rung += 1
             number = self._rung
             self._wake()

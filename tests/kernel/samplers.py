@@ -9,7 +9,7 @@ from pathlib import Path
 from actuators.executor import Executor
 from actuators.journal import Journal
 from controller.agent.sampler import Sampler
-from controller.config.sections.knobs import ResctrlConfig
+from controller.config.sections.resctrl import ResctrlConfig
 from controller.host.facts import CgroupLayout
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
 

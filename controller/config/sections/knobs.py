@@ -1,15 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections ``resctrl``, ``memory``, ``io`` and ``core_scheduling``: settings of single knobs.
+"""The sections ``memory``, ``io`` and ``core_scheduling``: settings of single knobs.
 
 The limits of graded knobs (floor, speed) are in profiles; these sections are about the host.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Discriminator, Field, Tag
 
 from controller.config.fields import RATIO, Quantity, Strict, Text, duration, raw_default
 from controller.core.settings import CoreMode, CoreSettings, DiskSpec, IoSettings, MemoryGuard
@@ -20,77 +19,14 @@ __all__ = (
     "CoreSchedulingModel",
     "IoModel",
     "MemoryModel",
-    "ResctrlConfig",
-    "ResctrlModel",
     "build_core_scheduling",
     "build_io",
     "build_memory",
-    "build_resctrl",
 )
 
-_GROUP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-# Directories of the kernel in the root of the resctrl file system.
-_KERNEL_DIRECTORIES = frozenset({"info", "mon_data", "mon_groups"})
 _DEVICE = r"^(/dev/[A-Za-z0-9][A-Za-z0-9._/-]*|[0-9]{1,4}:[0-9]{1,7})$"
 # Name of a group of core scheduling; also valid as the value of a Kubernetes label.
 CORE_GROUP = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
-
-
-class ResctrlModel(Strict):
-    """Memory bandwidth and cache ways of best-effort work."""
-
-    manage: bool = True
-    """Whether cache ways and memory bandwidth of best-effort work may be changed."""
-    mount: bool = False
-    """Whether the agent mounts /sys/fs/resctrl where it is not mounted, also when only
-    observing."""
-    group: Annotated[str, Field(pattern=rf"^sweetpoint-{_GROUP_NAME}$")] = "sweetpoint-best-effort"
-    """Control group of best-effort work, which the agent makes and removes."""
-    adopt: Annotated[str, Field(pattern=rf"^{_GROUP_NAME}$")] | None = None
-    """Control group of another program, such as a container runtime, whose limits the agent
-    changes instead."""
-    monitor: bool = True
-    """Whether cache occupancy and memory bandwidth are measured per workload, in monitoring
-    groups."""
-    rmid_reserve: Annotated[int, Field(ge=0, le=100_000)] = 4
-    """Monitoring ids that stay free for other programs."""
-
-    @field_validator("adopt")
-    @classmethod
-    def _check_adopt(cls, value: str | None) -> str | None:
-        if value in _KERNEL_DIRECTORIES:
-            raise PydanticCustomError("group", "is a directory of the kernel, not a control group")
-        return value
-
-
-class ResctrlConfig(NamedTuple):
-    """The checked section ``resctrl``.
-
-    ``manage``: the limits of best-effort work may be changed. ``mount``: the file system may be
-    mounted. ``group`` is the control group of best-effort work. The agent creates and removes the
-    group and assigns its tasks, unless ``adopted``: then the group belongs to another program,
-    and the agent changes only its limits. ``monitor``: occupancy and bandwidth are measured, in
-    monitoring groups; ``rmid_reserve`` RMIDs are left free for other programs.
-    """
-
-    manage: bool
-    mount: bool
-    group: str
-    adopted: bool
-    monitor: bool
-    rmid_reserve: int
-
-
-def build_resctrl(model: ResctrlModel) -> ResctrlConfig:
-    """Return the checked section ``resctrl``."""
-    return ResctrlConfig(
-        manage=model.manage,
-        mount=model.mount,
-        group=model.adopt or model.group,
-        adopted=model.adopt is not None,
-        monitor=model.monitor,
-        rmid_reserve=model.rmid_reserve,
-    )
 
 
 _MEMORY_PATTERN = r"^[0-9]+(\.[0-9]+)? *(B|kB|MB|GB|KiB|MiB|GiB|TiB)$"

@@ -1,47 +1,37 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The resctrl control group of best-effort work.
+"""The resctrl control groups: that of best-effort work, and those of classes.
 
 A control group takes one of the few CLOSIDs, so all best-effort work shares one group. An adopted
 group (``resctrl.adopt``) belongs to another program, which also decides what runs in it: its limits
 are set, but no task is moved into it or out of it.
 """
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 import logging
 
-from actuators.base import GoneError, RefusedError
 from actuators.executor import Executor
-from actuators.resctrl.objects import ABSENT, MOUNTED, NOT_MOUNTED, PRESENT
-from actuators.resctrl.tasks import TaskMover
-from controller.config.sections.knobs import ResctrlConfig
+from actuators.resctrl.objects import MOUNTED, NOT_MOUNTED
+from controller.config.sections.resctrl import ResctrlConfig
 from controller.core.decision import Action
-from controller.core.model import (
-    Knob,
-    Target,
-    TargetKind,
-    Workload,
-)
-from controller.core.settings import ResctrlFacts
+from controller.core.model import Knob, QosClass, Target, TargetKind, Workload
+from controller.core.settings import Profile, ResctrlFacts
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
-from controller.host.resctrl import RESCTRL_DIR, ResctrlMount, find_mount, read_info
-from controller.probes.cgroup_moves import Moves
-from controller.reconcilers.resctrl.group_tasks import GroupTasks
+from controller.host.resctrl import RESCTRL_DIR, ResctrlInfo, find_mount, read_info
+from controller.probes.cgroup_moves import Move, Moves
+from controller.reconcilers.resctrl.class_groups import ClassGroups, ClassState
+from controller.reconcilers.resctrl.own_group import OwnGroup, find_group
 
 __all__ = (
-    "ControlGroup",
+    "ControlGroups",
     "GroupState",
 )
 
 _log = logging.getLogger(__name__)
 
 _CHECK_NS = 5 * NS_PER_SEC
-# How often a group that another program removed is made again within the window.
-_REPAIR_LIMIT = 3
-_REPAIR_WINDOW_NS = 600 * NS_PER_SEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +40,7 @@ class GroupState:
 
     ``tasks`` is the number of tasks in it, ``elsewhere`` the number of tasks of best-effort work
     that another program put into another group. ``joined`` and ``left`` count the tasks that were
-    moved into and out of the group since the start.
+    moved into and out of the group since the start. ``classes`` are those of the configuration.
     """
 
     group: str = ""
@@ -60,43 +50,60 @@ class GroupState:
     elsewhere: int = 0
     joined: int = 0
     left: int = 0
+    classes: tuple[ClassState, ...] = ()
 
 
-class ControlGroup:
-    """Creates and fills the control group; off, with the reason in ``problem``, if it cannot.
+class ControlGroups:
+    """Creates and fills the control groups; off, with the reason in ``problem``, if it cannot.
 
-    :param executor: mounts resctrl, makes the group and writes its tasks; its journal undoes that.
+    ``facts``: what the group of best-effort work can be limited by; ``None``: nothing.
+
+    :param executor: mounts resctrl, makes the groups and writes their tasks; its journal undoes
+        that.
     :param layout: the hierarchy with the cgroups of the workloads.
     """
 
     def __init__(self, config: ResctrlConfig, executor: Executor, layout: CgroupLayout) -> None:
         self._config = config
         self._executor = executor
-        self.facts: ResctrlFacts | None = None
         self.problem = ""
         if config.mount:
             self._mount_resctrl(now_ns=0)
         self._mount = find_mount()
-        self._group: Target | None = None
-        self._tasks: TaskMover | None = None
-        self._group_tasks = GroupTasks(layout)
-        self._made_ns: deque[int] = deque(maxlen=_REPAIR_LIMIT + 1)
+        self._info: ResctrlInfo | None = None
+        self._adopted: Target | None = None
+        self._own = OwnGroup(config.group, "limits for best-effort work", executor, layout)
+        self._classes = ClassGroups(config.classes, executor, layout)
         self._check_due_ns = 0
-        self._read_facts()
+        self._read_info()
+        self.facts: ResctrlFacts | None = None
+        if config.manage and self._info is not None:
+            self.facts = self._info.facts
 
     @property
     def state(self) -> GroupState:
         """The present state, for reports."""
-        tasks, present = self._group_tasks, self._group is not None
+        tasks = self._own.tasks
+        present = (self._adopted or self._own.group) is not None
         return GroupState(
             group=self._config.group,
             present=present,
-            problem=self.problem,
+            problem=self.problem or self._own.problem,
             tasks=tasks.inside if present else 0,
             elsewhere=tasks.elsewhere if present else 0,
             joined=tasks.joined,
             left=tasks.left,
+            classes=self._classes.state,
         )
+
+    @property
+    def moves_tasks(self) -> bool:
+        """Whether tasks are put into groups, so that moves between cgroups matter."""
+        return self._info is not None and (self._makes_group or bool(self._classes))
+
+    @property
+    def _makes_group(self) -> bool:
+        return self.facts is not None and not self._config.adopted
 
     def targets(self, *, enforcing: bool) -> tuple[Target, ...]:
         """Return the group whose limits are read for the planner, if there is one.
@@ -106,87 +113,57 @@ class ControlGroup:
         """
         if self._mount is None or self.facts is None:
             return ()
+        point = self._mount.point
         if self._config.adopted:
-            group = self._find(self._config.group)
+            group = self._adopted = find_group(point, self._config.group)
             self.problem = "" if group else f"no group {self._config.group} to adopt"
-            self._group = group
         else:
-            group = self._group if enforcing else self._find("")
+            group = self._own.group if enforcing else find_group(point, "")
         return () if group is None else (group,)
 
-    def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Set the present workloads; tasks of the best-effort ones belong into the group."""
-        self._group_tasks.set_workloads(workloads)
+    def has_class(self, workload: Workload) -> bool:
+        """Return whether the tasks of *workload* belong in the group of a class."""
+        return self._classes.class_of(workload) != ""
 
-    def reconcile(self, now_ns: int, moves: Moves | None) -> bool:
-        """Make the group if it is missing and move tasks; to be called in enforce mode only.
+    def is_of_class(self, target: Target) -> bool:
+        """Return whether *target* is the group of a class, which the planner must not move."""
+        groups = {each.group for each in self._config.classes}
+        return target.kind is TargetKind.RESCTRL_GROUP and target.path in groups
+
+    def set_profiles(self, profiles: Mapping[str, Profile]) -> None:
+        """Take the classes that *profiles* name."""
+        self._classes.set_profiles(profiles)
+
+    def set_workloads(self, workloads: tuple[Workload, ...]) -> None:
+        """Set the present workloads: best-effort ones have one group, the others their class."""
+        self._own.set_workloads(each for each in workloads if each.qos is QosClass.BE)
+        self._classes.set_workloads(workloads)
+
+    def reconcile(self, now_ns: int, moves: Moves | None, arrived: Iterable[Move] = ()) -> bool:
+        """Make the groups that are missing and move tasks; to be called in enforce mode only.
 
         :param moves: the moves since the last tick, ``None`` without a move probe.
+        :param arrived: tasks that begin to run in the cgroup of a workload.
         :return: whether ``targets`` changed.
         """
-        if not self._config.manage or self._config.adopted:
-            return False
-        before = self._group
-        if now_ns >= self._check_due_ns:
+        before = self._own.group
+        if self._config.mount and now_ns >= self._check_due_ns:
             self._check_due_ns = now_ns + _CHECK_NS
-            self._check(now_ns)
-        try:
-            self._group_tasks.reconcile(self._tasks, now_ns, moves)
-        except GoneError:
-            self._mark_lost()
-        except RefusedError as error:
-            self._log_problem(str(error))
-        return self._group != before
+            self._mount_resctrl(now_ns)
+            self._mount = find_mount()
+        if self._mount is None or self._info is None:
+            return False
+        if self._makes_group:
+            self._own.check(self._mount.point, now_ns)
+            self._own.move(now_ns, moves, arrived)
+        self._classes.reconcile(self._mount, self._info, now_ns, moves, arrived)
+        return self._own.group != before
 
     def reset(self) -> None:
         """Start over after everything of the agent was undone."""
-        self._mark_lost()
-        self._made_ns.clear()
-
-    def _check(self, now_ns: int) -> None:
-        """Verify that the group exists and is the one that the agent made; make it otherwise."""
-        if self._config.mount and find_mount() is None:
-            self._mount_resctrl(now_ns)
-            self._mount = find_mount()
-        if self._mount is None or self.facts is None:
-            return
-        place = self._place(self._mount)
-        found = {reading.value for reading in self._executor.read([place])}
-        if self._group is not None and found == {f"{PRESENT} {self._group.id}"}:
-            return
-        if self._group is not None:
-            _log.warning("resctrl group %s was removed by another program", self._config.group)
-            self._mark_lost()
-        if not self._group_tasks.idle:
-            self._make(place, now_ns)
-
-    def _make(self, place: Target, now_ns: int) -> None:
-        while self._made_ns and self._made_ns[0] <= now_ns - _REPAIR_WINDOW_NS:
-            self._made_ns.popleft()
-        if len(self._made_ns) > _REPAIR_LIMIT:
-            self._log_problem(f"{place.path} was removed too often by another program: left alone")
-            return
-        action = Action(
-            target=place,
-            knob=Knob.RESCTRL_GROUP,
-            previous=ABSENT,
-            value=PRESENT,
-            reason="limits for best-effort work",
-        )
-        (outcome,) = self._executor.execute([action], now_ns=now_ns)
-        if outcome.failure is not None or outcome.applied is None:
-            self._log_problem(outcome.message)
-        elif outcome.foreign is not None:
-            self._log_problem(f"{place.path} was not made by this program: remove it, or adopt it")
-        else:
-            self.problem = ""
-            inode = int(outcome.applied.split()[1])
-            self._group = place._replace(id=inode)
-            root = self._find("")
-            self._tasks = None if root is None else TaskMover(root, self._group)
-            self._made_ns.append(now_ns)
-            self._group_tasks.reset()
-            _log.info("resctrl group %s made", place.path)
+        self._own.reset()
+        self._classes.reset()
+        self._check_due_ns = 0
 
     def _mount_resctrl(self, now_ns: int) -> None:
         action = Action(
@@ -201,35 +178,19 @@ class ControlGroup:
             if outcome.failure is not None:
                 self._log_problem(outcome.message)
 
-    def _read_facts(self) -> None:
+    def _read_info(self) -> None:
         if self._mount is None:
             self.problem = self.problem or "resctrl is not mounted"
             return
         try:
-            facts = read_info(self._mount).facts
+            info = read_info(self._mount)
         except (OSError, ValueError) as error:
             self._log_problem(f"{self._mount.point}: {error}")
             return
-        if facts.mba_max or facts.llc_ways:
-            self.facts = facts if self._config.manage else None
+        if info.facts.mba_max or info.facts.llc_ways:
+            self._info = info
         else:
             self.problem = "this CPU can limit neither memory bandwidth nor cache ways"
-
-    def _place(self, mount: ResctrlMount) -> Target:
-        return Target(TargetKind.RESCTRL_GROUP, str(mount.point), 0, self._config.group)
-
-    def _find(self, path: str) -> Target | None:
-        assert self._mount is not None
-        point = self._mount.point
-        try:
-            inode = (point / path).stat(follow_symlinks=False).st_ino
-        except OSError:
-            return None
-        return Target(TargetKind.RESCTRL_GROUP, str(point), inode, path)
-
-    def _mark_lost(self) -> None:
-        self._group = self._tasks = None
-        self._check_due_ns = 0
 
     def _log_problem(self, problem: str) -> None:
         if problem != self.problem:

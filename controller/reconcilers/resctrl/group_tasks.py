@@ -1,10 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of the resctrl control group of best-effort work.
+"""The tasks of a resctrl control group of the agent: those of the workloads that belong in it.
 
-A task starts in the resctrl group of its parent, so most tasks that are forked in a best-effort
-cgroup are in the group. A task that is moved into such a cgroup, or created in it from outside, is
-not in the group, and a task that is moved out stays in it. Both are moved here.
+A task starts in the resctrl group of its parent, so most tasks that are forked in a cgroup of such
+a workload are in the group. A task that is moved into such a cgroup, or created in it from outside,
+is not in the group, and a task that is moved out stays in it. Both are moved here.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from actuators.resctrl.tasks import MoveCounts, TaskMover
 from actuators.tasks import members, threads
-from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
+from controller.core.model import CgroupId, Target, TargetKind, Workload
 from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.probes.cgroup_moves import Move, Moves
@@ -28,10 +28,10 @@ _MAX_PASSES = 5
 
 
 class GroupTasks:
-    """Moves tasks between the root group and the control group of best-effort work.
+    """Moves tasks between a control group and the others of the agent, or the root group.
 
     ``inside`` is the number of tasks in the group after the last pass. ``elsewhere`` is the number
-    of tasks of best-effort work in groups of other programs, where they stay. ``joined`` and
+    of tasks of its workloads in groups of other programs, where they stay. ``joined`` and
     ``left`` count the tasks that were moved into and out of the group.
 
     :param layout: the hierarchy with the cgroups of the workloads.
@@ -40,29 +40,25 @@ class GroupTasks:
     def __init__(self, layout: CgroupLayout) -> None:
         self._layout = layout
         self._workloads: tuple[Workload, ...] = ()
-        self._best_effort: dict[CgroupId, tuple[Target, str]] = {}
+        self._members: dict[CgroupId, tuple[Target, str]] = {}
         self._scan = TaskScan()
         self.inside = self.elsewhere = 0
         self.joined = self.left = 0
 
     @property
     def idle(self) -> bool:
-        """Whether there is no best-effort workload."""
-        return not self._best_effort
+        """Whether no workload belongs in the group."""
+        return not self._members
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
-        """Set the present workloads; tasks of the best-effort ones belong into the group."""
+        """Set the workloads whose tasks belong into the group."""
         before, self._workloads = self._workloads, tuple(workloads)
-        change = (
-            diff_workloads(before, self._workloads)
-            .of_class(QosClass.BE)
-            .by_fields("cgroup", "path", "name")
-        )
+        change = diff_workloads(before, self._workloads).by_fields("cgroup", "path", "name")
         for each in change.removed:
-            del self._best_effort[each.cgroup]
+            del self._members[each.cgroup]
         for each in change.added:
             target = Target(TargetKind.CGROUP, *each.cgroup, each.path)
-            self._best_effort[each.cgroup] = target, each.name
+            self._members[each.cgroup] = target, each.name
         if change.added or change.removed:
             self._scan.request()
 
@@ -71,15 +67,23 @@ class GroupTasks:
         self._scan.reset()
         self.inside = self.elsewhere = 0
 
-    def reconcile(self, tasks: TaskMover | None, now_ns: int, moves: Moves | None) -> None:
+    def reconcile(
+        self,
+        tasks: TaskMover | None,
+        now_ns: int,
+        moves: Moves | None,
+        arrived: Iterable[Move] = (),
+    ) -> None:
         """Move the tasks that are in the wrong group.
 
         :param tasks: the tasks of the group, ``None`` while the group does not exist.
         :param moves: the moves since the last tick, ``None`` without a move probe.
+        :param arrived: tasks that begin to run in the cgroup of a workload.
         :raises GoneError: the group was removed.
         :raises RefusedError: the kernel refused to read or write the tasks.
         """
         self._scan.update(moves)
+        self._scan.moves.extend(arrived)
         if tasks is None:
             self._scan.take_moves()
         elif self._scan.due(now_ns):
@@ -92,7 +96,7 @@ class GroupTasks:
         mount, version = self._layout.mount, self._layout.version
         for _ in range(_MAX_PASSES):
             found = tasks.poll()
-            wanted = {tid for tid, _ in members(mount, version, self._best_effort.values())}
+            wanted = {tid for tid, _ in members(mount, version, self._members.values())}
             counts = tasks.reconcile(found, wanted, found.ours - wanted)
             self._count(counts)
             if len(counts.elsewhere) > self.elsewhere:
@@ -103,13 +107,13 @@ class GroupTasks:
 
     def _reconcile_moved(self, tasks: TaskMover, moves: Iterable[Move]) -> None:
         # Of several moves of a task the last one counts: it has the present cgroup.
-        is_best_effort: dict[int, bool] = {}
+        belongs: dict[int, bool] = {}
         for move in moves:
             for tid in (move.tid, *threads(move.tgid if move.whole else move.tid)):
-                is_best_effort[tid] = move.cgroup in self._best_effort
+                belongs[tid] = move.cgroup in self._members
         found = tasks.poll()
-        joining = [tid for tid, best_effort in is_best_effort.items() if best_effort]
-        leaving = [tid for tid, best_effort in is_best_effort.items() if not best_effort]
+        joining = [tid for tid, inside in belongs.items() if inside]
+        leaving = [tid for tid, inside in belongs.items() if not inside]
         self._count(tasks.reconcile(found, joining, leaving))
 
     def _count(self, counts: MoveCounts) -> None:
@@ -125,8 +129,8 @@ def _log_elsewhere(elsewhere: Collection[int]) -> None:
     except OSError:
         return
     _log.warning(
-        "%d tasks of best-effort work are in resctrl groups of other programs and stay there "
-        "(task %d: %s); with resctrl.adopt the limits of such a group are moved instead",
+        "%d tasks of workloads are in resctrl groups of other programs and stay there "
+        "(task %d: %s); with resctrl.adopt best-effort work is limited by such a group",
         len(elsewhere),
         tid,
         text.partition("\n")[0],

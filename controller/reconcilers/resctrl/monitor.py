@@ -21,7 +21,7 @@ from actuators.executor import Executor
 from actuators.resctrl.objects import ABSENT, PRESENT
 from actuators.resctrl.tasks import put
 from actuators.tasks import members
-from controller.config.sections.knobs import ResctrlConfig
+from controller.config.sections.resctrl import ResctrlConfig
 from controller.core.decision import Action, Outcome
 from controller.core.model import CgroupId, Knob, KnobValue, QosClass, Target, TargetKind, Workload
 from controller.core.units import NS_PER_SEC
@@ -205,9 +205,7 @@ class ResctrlMonitor:
     def _choose(self, entry: MonitoredWorkload, places: Mapping[int, GroupMembership]) -> None:
         """Choose the group that measures *entry*, by the groups that its tasks are in."""
         free = [p.control for p in places.values() if p.monitor in ("", entry.name)]
-        free = [control for control in free if control in ("", self._config.group)]
-        if self._config.adopted:
-            free = [control for control in free if control == ""]
+        free = [each for each in free if not each or each in self._config.own_groups]
         if not free:
             self._adopt(entry, places)
             return

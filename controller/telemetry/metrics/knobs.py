@@ -204,7 +204,7 @@ def _overwritten(report: TickReport, present: set[Knob]) -> Iterator[Metric]:
 
 
 def control_group(state: GroupState) -> Iterator[Metric]:
-    """Yield the families of the resctrl group of best-effort work."""
+    """Yield the families of the resctrl groups of best-effort work and of classes."""
     present = GaugeMetricFamily(
         "sweetpoint_resctrl_group_present",
         "1 while the resctrl group of best-effort work exists.",
@@ -229,6 +229,20 @@ def control_group(state: GroupState) -> Iterator[Metric]:
     moves.add_metric(["group"], state.joined)
     moves.add_metric(["root"], state.left)
     yield moves
+    in_force = GaugeMetricFamily(
+        "sweetpoint_resctrl_class_present",
+        "1 while the limits of a class of services are in force.",
+        labels=["class", "reason"],
+    )
+    tasks = GaugeMetricFamily(
+        "sweetpoint_resctrl_class_tasks",
+        "Tasks in the resctrl group of a class of services.",
+        labels=["class"],
+    )
+    for each in state.classes:
+        in_force.add_metric([each.name, each.problem], each.present and not each.problem)
+        tasks.add_metric([each.name], each.tasks)
+    yield from (in_force, tasks)
 
 
 def core_scheduling(state: CoreState) -> Iterator[Metric]:

@@ -35,6 +35,7 @@ from controller.workloads.pods.cgroups import PodCgroup
 from controller.workloads.pods.pod import SYSTEM_PRIORITY, Pod, is_uuid
 
 __all__ = (
+    "KOORDINATOR_LABEL",
     "QOS_LABEL",
     "ClassRules",
     "Classified",
@@ -43,7 +44,7 @@ __all__ = (
 )
 
 QOS_LABEL = "sweetpoint.dev/qos"
-_KOORDINATOR = "koordinator.sh/qosClass"
+KOORDINATOR_LABEL = "koordinator.sh/qosClass"
 _KATALYST = "katalyst.kubewharf.io/qos_level"
 
 _OWN_VALUES: Mapping[str, QosClass] = {qos.value: qos for qos in QosClass}
@@ -120,7 +121,7 @@ def _claim(pod: Pod) -> tuple[tuple[str, QosClass] | None, str | None]:
     claims: list[tuple[str, QosClass]] = []
     for key, value, values in (
         (QOS_LABEL, pod.labels.get(QOS_LABEL), _OWN_VALUES),
-        (_KOORDINATOR, pod.labels.get(_KOORDINATOR), _KOORDINATOR_VALUES),
+        (KOORDINATOR_LABEL, pod.labels.get(KOORDINATOR_LABEL), _KOORDINATOR_VALUES),
         (_KATALYST, pod.annotations.get(_KATALYST), _KATALYST_VALUES),
     ):
         if not value:

@@ -34,11 +34,12 @@ containers here. A pod that shares a cgroup with a configured workload is left t
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 import itertools
 import operator
 
+from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
@@ -53,6 +54,7 @@ from controller.workloads.pods.identity import core_group, evictable, service_na
 from controller.workloads.pods.pod import Pod, PodError, Pods, RuntimePod, parse_runtime_pod
 from controller.workloads.pods.profile_choice import ChooseProfile
 from controller.workloads.pods.requests import network_limit
+from controller.workloads.pods.resctrl_class import resctrl_class
 
 __all__ = ("KubernetesSource", "merge_with_configured")
 
@@ -132,6 +134,7 @@ class KubernetesSource:
     :param runtime_pods: returns the pods that the container runtime reported, by UID; must not
         block, and return another object after a change.
     :param label_keys: see ``parse_pod``.
+    :param resctrl_classes: the configured classes, one of which a pod may have.
     """
 
     def __init__(
@@ -144,11 +147,13 @@ class KubernetesSource:
         cgroup_changes: Callable[[], int | None] = lambda: None,
         runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
         label_keys: frozenset[str] = frozenset(),
+        resctrl_classes: Sequence[ResctrlClass] = (),
     ) -> None:
         self._layout = layout
         self._pods = pods
         self._runtime_pods = runtime_pods
         self._label_keys = label_keys
+        self._resctrl_classes = resctrl_classes
         self._reported = _NONE_REPORTED
         self._rules = rules
         self._names = names
@@ -253,11 +258,21 @@ class KubernetesSource:
         return {key: count for key, count in self._classes.items() if count}
 
     @property
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[tuple[Pod, str]]:
         """The problems with labels and annotations that are ignored, by pod."""
         for entry in self._entries.values():
             if entry.pod is not None and entry.problem:
-                yield entry.pod.key, entry.problem
+                yield entry.pod, entry.problem
+
+    def workloads_of(self, uids: Collection[str]) -> list[Workload]:
+        """Return the workloads of the pods *uids*, as of the last scan."""
+        return [
+            workload
+            for entry in self._entries.values()
+            if entry.cgroup.uid in uids
+            for workload in entry.containers or (entry.workload,)
+            if workload is not None
+        ]
 
     def _choose_roots(
         self, found: Mapping[str, tuple[PodCgroup, ...]], listed: Mapping[str, Pod]
@@ -330,9 +345,11 @@ class KubernetesSource:
         pod, cgroup, qos = entry.pod, entry.cgroup, classified.qos
         name = f"pod:{cgroup.uid}" if pod is None else pod.key
         problems = [classified.problem]
-        service, profile, group = name, "", ""
+        service, profile, group, limits = name, "", "", ""
         if pod is not None:
             problems += [f"{key}: too long, not read" for key in pod.oversized]
+            limits, problem = resctrl_class(pod, qos, self._resctrl_classes)
+            problems.append(problem)
         if qos is QosClass.LS:
             chosen, problem, derived = choose(pod)
             problems.append(problem)
@@ -365,6 +382,7 @@ class KubernetesSource:
             limit_egress_bytes_per_s=network.egress,
             limit_ingress_bytes_per_s=network.ingress,
             image="" if pod is None or qos is not QosClass.LS else pod.image_key,
+            resctrl_class=limits,
         )
         return workload, "; ".join(filter(None, problems)) or None
 

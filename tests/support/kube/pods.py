@@ -82,7 +82,7 @@ def as_workload(mount: Path, raw: dict[str, Any]) -> tuple[Workload, str]:
     source = KubernetesSource(layout, lambda: pods, ClassRules(own_uid=AGENT_UID))
     choose = profile_chooser(profiles("default"), KubeProfilesConfig(), "default")
     (workload,) = source.scan(NS_PER_SEC, choose)
-    return workload, dict(source.problems).get(found.key, "")
+    return workload, next((text for each, text in source.problems if each is found), "")
 
 
 def profiles(*names: str, evicting: tuple[str, ...] = ()) -> dict[str, Profile]:

@@ -83,6 +83,8 @@ def test_it_knows_the_pods_that_run(listener: socket.socket, doorbell: Doorbell)
         runtime.ask(3, "StartContainer", came)
         assert runtime.answer() == (3, b"")
         assert doorbell.pods == {"u-1": one, "u-2": two}
+        assert doorbell.begin() and doorbell.arrived == {"u-2"}
+        assert not doorbell.begin() and not doorbell.arrived
         runtime.ask(5, "RemovePodSandbox", start("u-1"))
         assert runtime.answer() == (5, b"")
         assert doorbell.pods == {"u-2": two}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 import subprocess
 
-from controller.config.sections.knobs import ResctrlConfig
+from controller.config.sections.resctrl import ResctrlConfig
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.host.resctrl import RESCTRL_DIR
 
@@ -51,6 +51,13 @@ def best_effort(cgroup: Path) -> Workload:
     path = "/" + str(cgroup.relative_to("/sys/fs/cgroup"))
     identity = CgroupId("v2", cgroup.stat().st_ino)
     return Workload(cgroup.name, identity, path, QosClass.BE, "", "")
+
+
+def service(cgroup: Path, resctrl_class: str) -> Workload:
+    """Return a service with that cgroup, which has *resctrl_class*."""
+    return best_effort(cgroup)._replace(
+        qos=QosClass.LS, service=cgroup.name, resctrl_class=resctrl_class
+    )
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from controller.core.settings import MbaUnit
 from controller.host.facts import CgroupLayout
 from controller.host.resctrl import RESCTRL_DIR
 from controller.probes.cgroup_moves import Move, Moves
-from controller.reconcilers.resctrl.control_group import ControlGroup
+from controller.reconcilers.resctrl.control_group import ControlGroups
 from tests.kernel.knobs import action, executor
 from tests.support.cgroups import remove_cgroup
 from tests.vm.guest.resctrl import (
@@ -158,7 +158,7 @@ def test_the_root_group_is_never_written(resctrl: Path, agent: Executor) -> None
 def test_exhaustion_of_closids_and_recovery(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, batch: Path
 ) -> None:
-    control = ControlGroup(CONFIG, agent, cgroup_layout)
+    control = ControlGroups(CONFIG, agent, cgroup_layout)
     assert control.facts is not None
     assert (control.facts.mba_unit, control.facts.mba_step) == (MbaUnit.PERCENT, 10)
     assert (control.facts.llc_ways, control.facts.bandwidth) == (11, True)
@@ -201,7 +201,7 @@ def test_tasks_are_kept_in_the_group(
         (resctrl / "mon_groups/foreign/tasks").write_text(str(watched))
         threads = [int(p.name) for p in Path(f"/proc/{many}/task").iterdir()]
         assert len(threads) == 4
-        control = ControlGroup(CONFIG, agent, cgroup_layout)
+        control = ControlGroups(CONFIG, agent, cgroup_layout)
         work = best_effort(batch)
         control.set_workloads((work,))
         control.reconcile(0, None)
@@ -253,7 +253,7 @@ def test_an_adopted_group_is_limited_and_restored(
     (resctrl / "BestEffort/schemata").write_text("MB:0=80\n")
     before = groups()
     config = CONFIG._replace(group="BestEffort", adopted=True)
-    control = ControlGroup(config, agent, cgroup_layout)
+    control = ControlGroups(config, agent, cgroup_layout)
     with sleepers(1) as (pid,):
         move([pid], batch)
         control.set_workloads((best_effort(batch),))
@@ -283,7 +283,7 @@ def test_restore_leaves_foreign_values_and_groups(
     assert OURS.exists()
     assert "L3:0=070" in groups()["runtime"]
     # A group of that name that another program created is not used either.
-    control = ControlGroup(CONFIG, executor(cgroup_layout, tmp_path), cgroup_layout)
+    control = ControlGroups(CONFIG, executor(cgroup_layout, tmp_path), cgroup_layout)
     control.set_workloads((best_effort(batch),))
     control.reconcile(0, None)
     assert "not made by this program" in control.state.problem
@@ -292,7 +292,7 @@ def test_restore_leaves_foreign_values_and_groups(
 def test_a_group_that_is_removed_is_created_three_times_more(
     resctrl: Path, agent: Executor, cgroup_layout: CgroupLayout, batch: Path
 ) -> None:
-    control = ControlGroup(CONFIG, agent, cgroup_layout)
+    control = ControlGroups(CONFIG, agent, cgroup_layout)
     control.set_workloads((best_effort(batch),))
     made = 0
     for number in range(6):
@@ -312,13 +312,13 @@ def test_our_mount_is_unmounted_unless_shared(
 ) -> None:
     config = CONFIG._replace(mount=True)
     assert not is_mounted()
-    control = ControlGroup(config, agent, cgroup_layout)
+    control = ControlGroups(config, agent, cgroup_layout)
     assert is_mounted()
     assert control.facts is not None
     assert agent.restore_all().clean
     assert not is_mounted()
 
-    ControlGroup(config, agent, cgroup_layout)
+    ControlGroups(config, agent, cgroup_layout)
     (RESCTRL_DIR / "mon_groups/foreign").mkdir()
     (result,) = executor(cgroup_layout, tmp_path).restore_all().results
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.config.load import Config, ConfigError, load
-from controller.config.sections.knobs import ResctrlConfig
+from controller.config.sections.resctrl import ResctrlConfig
 from controller.core.settings import CoreMode, CoreSettings, DiskSpec, IoSettings
 from controller.core.units import NS_PER_SEC
 from controller.host.disks import find_disks

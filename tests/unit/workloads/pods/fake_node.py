@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
+from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
@@ -49,8 +50,15 @@ class Node:
         layout = CgroupLayout(hierarchy=hierarchy, mount=mount, version=version, unified=None)
         rules = ClassRules(own_uid=OWN)
         self.told: dict[str, RuntimePod] = {}
+        self.classes: list[ResctrlClass] = []
         self.source = KubernetesSource(
-            layout, lambda: self.pods, rules, roots, names, runtime_pods=lambda: self.told
+            layout,
+            lambda: self.pods,
+            rules,
+            roots,
+            names,
+            runtime_pods=lambda: self.told,
+            resctrl_classes=self.classes,
         )
         self.now_s = 0
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.host.facts import memory_bytes, possible_cpus
 from controller.workloads.pods.classify import QOS_LABEL
@@ -55,8 +56,8 @@ def test_which_service(node: Node, changes: dict[str, Any], service: str) -> Non
 def test_a_profile_that_does_not_exist_is_reported_and_not_used(node: Node) -> None:
     (found,) = node.run(pod(1, labels={"sweetpoint.dev/profile": "x" * 63}))
     assert found.profile == "default"
-    ((key, problem),) = node.source.problems
-    assert key == "shop/p1"
+    ((found_pod, problem),) = node.source.problems
+    assert found_pod.key == "shop/p1"
     assert "no profile has that name" in problem
 
 
@@ -92,6 +93,16 @@ def test_services_and_the_agent_itself_are_never_evicted(node: Node) -> None:
     found = {each.name: each for each in node.run(pod(2), pod(3, "Guaranteed"), own)}
     assert not any(each.evictable for each in found.values())
     assert found["shop/p1"].qos is QosClass.SYSTEM
+
+
+def test_the_class_of_resctrl_that_the_pod_chooses(node: Node) -> None:
+    node.classes.append(ResctrlClass("gold", 0, 1, 1, annotation=True))
+    key = "rdt.resources.beta.kubernetes.io/pod"
+    found = node.run(pod(1, annotations={key: "gold"}), pod(2, annotations={key: "lead"}))
+    assert [each.resctrl_class for each in found] == ["gold", ""]
+    assert [each.name for each in node.source.workloads_of({uid(2)})] == ["shop/p2"]
+    ((refused, problem),) = node.source.problems
+    assert refused.key == "shop/p2" and "'lead' is no class" in problem
 
 
 @pytest.mark.parametrize(
