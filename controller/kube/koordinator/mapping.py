@@ -38,7 +38,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (rf"{_QOS}/(lsr|ls|system)Class/cpuQOS/.*", "only best-effort work is made idle"),
     (rf"{_QOS}/.*/memoryQOS/.*", "memory.high moves with what services suffer; no fixed values"),
     (rf"{_QOS}/.*/blkioQOS/.*", "io.weight and io.max move with what services suffer (section io)"),
-    (rf"{_QOS}/(lsr|ls|system)Class/resctrlQOS/.*", "only best-effort work is limited"),
+    (rf"{_QOS}/systemClass/resctrlQOS/.*", "koordlet has resctrl groups for LSR, LS and BE only"),
     (rf"{_QOS}/policies/netQOSPolicy", "one way of shaping only (section network)"),
     (
         r"cpu-burst-config/.*",
@@ -61,6 +61,8 @@ _CLASSES = {
     "SYSTEM": "system",
 }
 _TIERS = (("systemClass", "system"), ("lsClass", "latency-sensitive"), ("beClass", "best-effort"))
+# The values of the label koordinator.sh/qosClass of each class (GetPodResctrlGroup of koordlet).
+_RESCTRL_CLASSES = {"lsrClass": ("LSR", "LSE"), "lsClass": ("LS",)}
 _PATH = re.compile(r"[A-Za-z0-9@:._/-]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 # Bits per second as a Kubernetes quantity, with the suffixes that are usual for links.
@@ -109,6 +111,7 @@ def translate(fields: Fields, facts: Facts) -> Imported:
     ]
     _suppress(fields, facts, result)
     _resctrl(fields, facts, result)
+    _resctrl_classes(fields, result)
     _sched(fields, result)
     _network(fields, facts, result)
     _host_applications(fields, result)
@@ -175,6 +178,41 @@ def _resctrl(fields: Fields, facts: Facts, result: Imported) -> None:
         result.miss((*at, key), value, "not known to this import")
     if not knobs:
         del result.profile["knobs"]
+
+
+def _resctrl_classes(fields: Fields, result: Imported) -> None:
+    """Translate the fixed limits of services to classes of resctrl."""
+    for group, values in _RESCTRL_CLASSES.items():
+        at = (_QOS, group, "resctrlQOS")
+        found = fields.take_group(*at)
+        if not found:
+            continue
+        if found.pop("enable", None) is not True:
+            for key, value in found.items():
+                result.miss((*at, key), value, "disabled in Koordinator")
+            continue
+        begin, end, bandwidth = (
+            found.pop(key, default)
+            for key, default in (
+                ("catRangeStartPercent", 0),
+                ("catRangeEndPercent", 100),
+                ("mbaPercent", 100),
+            )
+        )
+        shares = begin, end, bandwidth
+        if not (all(map(_is_percent, shares)) and begin < end and bandwidth):
+            result.miss(at, shares, "not a range and a percentage")
+        else:
+            name = group.removesuffix("Class").upper()
+            classes = result.config.setdefault("resctrl", {}).setdefault("classes", {})
+            classes[name] = {
+                "l3": [f"{begin}%", f"{end}%"],
+                "mb": f"{bandwidth}%",
+                "koordinator": list(values),
+            }
+            result.notes.append(f"resctrl.classes {name}: as in Koordinator (resctrlQOS)")
+        for key, value in found.items():
+            result.miss((*at, key), value, "not known to this import")
 
 
 def _sched(fields: Fields, result: Imported) -> None:

@@ -12,6 +12,7 @@ import yaml
 
 from controller.cli.main import main
 from controller.config.load import load
+from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import Knob, QosClass
 from controller.core.settings import CoreMode
 
@@ -315,3 +316,35 @@ def test_wrong_use(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["import-koordinator", *wrong])
     assert caught.value.code == 2
+
+
+def test_fixed_limits_of_services_become_classes(tmp_path: Path) -> None:
+    fixed = {"enable": True, "catRangeStartPercent": 20, "mbaPercent": 90}
+    strategy = {
+        "lsrClass": {"resctrlQOS": fixed},
+        "lsClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 80}},
+        "systemClass": {"resctrlQOS": {"enable": True, "mbaPercent": 50}},
+    }
+    output = run(tmp_path, {"resource-qos-config": {"clusterStrategy": strategy}}) / "config.yaml"
+    assert load(output, cpus=4).resctrl.classes == (
+        ResctrlClass("LSR", 0.2, 1, 0.9, frozenset({"LSR", "LSE"})),
+        ResctrlClass("LS", 0, 0.8, 1, frozenset({"LS"})),
+    )
+    assert "systemClass/resctrlQOS/mbaPercent = 50: koordlet has resctrl" in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("mbaPercent", 0), ("mbaPercent", "9"), ("catRangeEndPercent", 0), ("depth", 1)],
+)
+def test_limits_of_services_that_are_none_are_listed(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    strategy = {"lsClass": {"resctrlQOS": {"enable": True, field: value}}}
+    output = run(tmp_path, {"resource-qos-config": {"clusterStrategy": strategy}}) / "config.yaml"
+    text = output.read_text()
+    assert "lsClass/resctrlQOS" in text and ("classes:" in text) is (field == "depth")
+    off = {"lsClass": {"resctrlQOS": {"enable": False, "mbaPercent": 50}}}
+    (tmp_path / "off").mkdir()
+    again = run(tmp_path / "off", {"resource-qos-config": {"clusterStrategy": off}})
+    assert "mbaPercent = 50: disabled in Koordinator" in (again / "config.yaml").read_text()
