@@ -3,7 +3,8 @@
 """The memory guard: limits best-effort work to the room, before it needs more.
 
 The limit is in force all the time, because a job may take gigabytes within a tick. It is moved with
-the room: raised at once, lowered no further than ``limit_bytes`` allows.
+the room: raised at once, lowered no further than ``limit_bytes`` allows. On v2 a workload that
+requested memory has its request as a limit of its own, so that the kernel ends nothing else for it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,6 +57,7 @@ class MemoryGuardian:
         "_latch",
         "_limited",
         "_meter",
+        "_requested",
         "_sample",
         "_shared_ns",
         "_tops",
@@ -70,6 +72,7 @@ class MemoryGuardian:
         self._sample: MemorySample | None = None
         self._fresh = False
         self._limited: tuple[MemoryUse, ...] = ()
+        self._requested: Mapping[CgroupId, float] = {}
         self._is_short = False
         self._latch = HoldOffLatch()
         self._shared_ns = 0
@@ -121,6 +124,7 @@ class MemoryGuardian:
             limited=len(self._limited),
             unlimited=sum(each.memory_at is None for each in index.best_effort.values()),
         )
+        self._requested = index.memory_limits
         self._judge(self.report)
         self._share(self.report, sample.workloads, index, now_ns)
 
@@ -190,7 +194,8 @@ class MemoryGuardian:
             if original is None or current is None:
                 continue
             now_bytes = parse_amount(current)
-            most, quantum, reason = math.inf, _QUANTUM * capacity, needs
+            most = self._requested.get(use.cgroup, math.inf)
+            quantum, reason = _QUANTUM * capacity, needs
             if part > 0 and use.cgroup.hierarchy != "v2":
                 top = self._tops.setdefault(use.cgroup, use.used_bytes)
                 most = squeezed_bytes(use, top, part, capacity)
@@ -203,6 +208,30 @@ class MemoryGuardian:
                 continue
             else:
                 action = knobs.request(*key, format_amount(limit), reason, now_ns)
+            if action is not None:
+                yield action
+        yield from self._own_limits(knobs, now_ns)
+
+    def _own_limits(self, knobs: KnobState, now_ns: int) -> Iterable[Action]:
+        """Yield the writes that give workloads of v2 the memory that they requested as a limit.
+
+        Not below what a workload uses: the kernel would kill at once. A new one uses nothing yet.
+        """
+        assert self._sample is not None
+        used = {each.cgroup: each.used_bytes for each in self._sample.workloads}
+        guarded = {each.cgroup for each in self._limited}
+        for cgroup, wanted in self._requested.items():
+            key = (*cgroup, Knob.MEMORY_MAX)
+            original, current = knobs.original(*key), knobs.value(*key)
+            if cgroup in guarded or original is None or current is None:
+                continue
+            now = parse_amount(current)
+            if wanted >= parse_amount(original):
+                action = knobs.restore(*key, "its request is no limit", now_ns)
+            elif abs(now - wanted) < MIB or (wanted < now and used.get(cgroup, 0) >= wanted):
+                continue
+            else:
+                action = knobs.request(*key, format_amount(wanted), "its request", now_ns)
             if action is not None:
                 yield action
 

@@ -4,6 +4,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.knobs.knob_state import KnobState
 from controller.core.memory.guard import MemoryGuardian
@@ -233,3 +235,55 @@ def test_what_is_guarded_is_known_while_the_guard_is_on() -> None:
     node.settings = replace(SETTINGS, memory=None)
     node.tick(used=50, others=300)
     assert node.guard.guarded == frozenset()
+
+
+def own_limit(limit: str, used: int | None, *, wanted: int = 64, original: str = "max") -> str:
+    """Return the value that is written for a job that requested *wanted* MiB; empty for none."""
+    job = JOB._replace(limit_memory_bytes=wanted * MIB)
+    guard, knobs, index = MemoryGuardian(), KnobState(), WorkloadIndex([job], {})
+    values = {"v2": (LEVEL, "max", "max"), "job": (target_of(job), limit, original)}
+    readings = tuple(
+        KnobReading(target, Knob.MEMORY_MAX, KnobValue(now), None if now == first else first)
+        for target, now, first in ((t, KnobValue(n), KnobValue(f)) for t, n, f in values.values())
+    )
+    knobs.update(readings, [], True, 1)
+    jobs = () if used is None else (MemoryUse(job.cgroup, used * MIB, used * MIB),)
+    level = MemoryUse(CgroupId("v2", 9), 10 * MIB, 10 * MIB)
+    guard.update(MemorySample(0, 100 * MIB, (level,), jobs), SETTINGS, index, 1)
+    actions = guard.actions(knobs, True, 1)
+    found = [each.value for each in actions if each.target == target_of(job)]
+    return found[0] if found else ""
+
+
+def target_of(workload: Workload) -> Target:
+    return Target(TargetKind.CGROUP, *workload.cgroup, workload.path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "wanted", "written"),
+    [
+        ("max", None, 64, str(64 * MIB)),  # it arrived just now
+        ("max", 63, 64, str(64 * MIB)),
+        ("max", 64, 64, ""),  # the kernel would kill at once
+        (str(64 * MIB), 64, 64, ""),
+        (str(64 * MIB), 64, 128, str(128 * MIB)),  # resized upward
+        (str(64 * MIB), 30, 32, str(32 * MIB)),
+        (str(64 * MIB), 40, 32, ""),
+    ],
+)
+def test_a_request_of_memory_is_a_limit_where_it_does_not_kill(
+    limit: str, used: int | None, wanted: int, written: str
+) -> None:
+    assert own_limit(limit, used, wanted=wanted) == written
+
+
+def test_a_stricter_limit_of_another_program_stays_below_a_request() -> None:
+    assert own_limit(str(32 * MIB), 5, original=str(32 * MIB)) == ""
+
+
+def test_a_guarded_workload_has_no_more_than_it_requested() -> None:
+    own = target_of(JOB)
+    node = Node(level=own)
+    job = JOB._replace(memory_at=own, limit_memory_bytes=64 * MIB)
+    node.index = WorkloadIndex([job], {})
+    assert node.tick(used=0, others=300) == "64"
