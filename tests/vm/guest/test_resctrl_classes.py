@@ -13,7 +13,7 @@ from actuators.executor import Executor
 from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import Workload
 from controller.host.facts import CgroupLayout
-from controller.host.resctrl import RESCTRL_DIR
+from controller.host.resctrl import RESCTRL_DIR, parse_schemata
 from controller.probes.cgroup_moves import Move, Moves
 from controller.reconcilers.resctrl.class_groups import ClassState
 from controller.reconcilers.resctrl.control_group import ControlGroups
@@ -83,10 +83,10 @@ def test_each_class_has_its_limits_and_its_tasks(
         control.reconcile(0, None)
         wanted = ["sweetpoint-gold", "sweetpoint-silver", "sweetpoint-bronze", GROUP, "/"]
         assert [group_of(pid) for pid in pids] == wanted
-        found = {name: " ".join(text.split()) for name, text in groups().items()}
-        assert found["sweetpoint-gold"] == "MB:0=100 L3:0=7c0"
-        assert found["sweetpoint-silver"] == "MB:0= 50 L3:0=03f".replace("= 50", "=50")
-        assert found["sweetpoint-bronze"] == "MB:0=30 L3:0=00f"
+        found = {name: parse_schemata(text) for name, text in groups().items()}
+        assert found["sweetpoint-gold"] == {"MB": {0: "100"}, "L3": {0: "7c0"}}
+        assert found["sweetpoint-silver"] == {"MB": {0: "50"}, "L3": {0: "03f"}}
+        assert found["sweetpoint-bronze"] == {"MB": {0: "30"}, "L3": {0: "00f"}}
         states = [
             ClassState(name=name, present=True, tasks=1, problem="")
             for name in ("gold", "silver", "bronze")
