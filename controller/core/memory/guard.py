@@ -4,7 +4,8 @@
 
 The limit is in force all the time, because a job may take gigabytes within a tick. It is moved with
 the room: raised at once, lowered no further than ``limit_bytes`` allows. On v2 a workload that
-requested memory has its request as a limit of its own, so that the kernel ends nothing else for it.
+requested memory has its request as a limit of its own from its arrival on, so that the kernel ends
+nothing else for it. One that runs already may have grown, and a new limit could end it later.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,8 @@ _LEAST_SHARE = 16.0 * MIB
 # has 64 MiB at most.
 _QUANTUM = 1 / 256
 _SQUEEZE_QUANTUM = 8 * MIB
+# A workload that uses no more than this part of its request has just arrived.
+_ARRIVING = 1 / 4
 
 
 class MemoryGuardian:
@@ -52,6 +55,7 @@ class MemoryGuardian:
     """
 
     __slots__ = (
+        "_arrived",
         "_fresh",
         "_is_short",
         "_latch",
@@ -72,7 +76,9 @@ class MemoryGuardian:
         self._sample: MemorySample | None = None
         self._fresh = False
         self._limited: tuple[MemoryUse, ...] = ()
-        self._requested: Mapping[CgroupId, float] = {}
+        self._requested = _NO_SHARES
+        # Of the workloads with a request: whether they were seen to arrive.
+        self._arrived: dict[CgroupId, bool] = {}
         self._is_short = False
         self._latch = HoldOffLatch()
         self._shared_ns = 0
@@ -124,7 +130,7 @@ class MemoryGuardian:
             limited=len(self._limited),
             unlimited=sum(each.memory_at is None for each in index.best_effort.values()),
         )
-        self._requested = index.memory_limits
+        self._find_arrivals(sample, index)
         self._judge(self.report)
         self._share(self.report, sample.workloads, index, now_ns)
 
@@ -140,6 +146,18 @@ class MemoryGuardian:
         if not self._fresh and not resync:
             return []
         return list(self._moves(self.report, knobs, now_ns, part, why))
+
+    def _find_arrivals(self, sample: MemorySample, index: WorkloadIndex) -> None:
+        requested, first = index.memory_limits, self._requested is _NO_SHARES
+        if first or requested is not self._requested:
+            used = {each.cgroup: each.used_bytes for each in sample.workloads}
+            # One that is new and was not read yet uses nothing.
+            unread = math.inf if first else 0
+            self._arrived = {
+                cgroup: self._arrived.get(cgroup, used.get(cgroup, unread) <= _ARRIVING * wanted)
+                for cgroup, wanted in requested.items()
+            }
+            self._requested = requested
 
     def _share(
         self, report: MemoryReport, uses: Iterable[MemoryUse], index: WorkloadIndex, now_ns: int
@@ -215,7 +233,7 @@ class MemoryGuardian:
     def _own_limits(self, knobs: KnobState, now_ns: int) -> Iterable[Action]:
         """Yield the writes that give workloads of v2 the memory that they requested as a limit.
 
-        Not below what a workload uses: the kernel would kill at once. A new one uses nothing yet.
+        Not below what a workload uses: the kernel would kill at once.
         """
         assert self._sample is not None
         used = {each.cgroup: each.used_bytes for each in self._sample.workloads}
@@ -224,6 +242,8 @@ class MemoryGuardian:
             key = (*cgroup, Knob.MEMORY_MAX)
             original, current = knobs.original(*key), knobs.value(*key)
             if cgroup in guarded or original is None or current is None:
+                continue
+            if not self._arrived[cgroup]:
                 continue
             now = parse_amount(current)
             if wanted >= parse_amount(original):

@@ -55,8 +55,8 @@ class Node:
         self.kubepods = Kubepods(root, layout, driver)
         self.kubepods.make_qos_levels()
         limits = {"resources": {"requests": REQUESTS, "limits": REQUESTS}}
-        self.web, self.service = self._start(server, "web", "Burstable", {})
-        self.batch, self.best_effort = self._start(server, "batch", "BestEffort", limits)
+        self.web, self.service = self.start_pod(server, "web", "Burstable", {})
+        self.batch, self.best_effort = self.start_pod(server, "batch", "BestEffort", limits)
         self.pids: list[int] = []
         home = server.kubeconfig.parent
         self.port, self.state_dir = free_port(), home / "state"
@@ -70,9 +70,10 @@ class Node:
             f"  cgroup_roots: [{self.kubepods.config_root}]\n"
         )
 
-    def _start(
+    def start_pod(
         self, server: PodServer, name: str, qos: str, container: Mapping[str, Any]
     ) -> tuple[Path, Path]:
+        """List a pod with one container; return the cgroups of both."""
         raw = raw_pod(name)
         raw["status"]["qosClass"] = qos
         raw["spec"]["containers"] = [{"name": "main", **container}]

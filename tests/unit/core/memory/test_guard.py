@@ -237,18 +237,31 @@ def test_what_is_guarded_is_known_while_the_guard_is_on() -> None:
     assert node.guard.guarded == frozenset()
 
 
-def own_limit(limit: str, used: int | None, *, wanted: int = 64, original: str = "max") -> str:
-    """Return the value that is written for a job that requested *wanted* MiB; empty for none."""
+def own_limit(
+    limit: str, used: int | None, *, wanted: int = 64, original: str = "max", runs: bool = False
+) -> str:
+    """Return the value that is written for a job that requested *wanted* MiB; empty for none.
+
+    The job arrives in the second look, unless it *runs* already in the first one.
+    """
     job = JOB._replace(limit_memory_bytes=wanted * MIB)
     guard, knobs, index = MemoryGuardian(), KnobState(), WorkloadIndex([job], {})
-    values = {"v2": (LEVEL, "max", "max"), "job": (target_of(job), limit, original)}
     readings = tuple(
         KnobReading(target, Knob.MEMORY_MAX, KnobValue(now), None if now == first else first)
-        for target, now, first in ((t, KnobValue(n), KnobValue(f)) for t, n, f in values.values())
+        for target, now, first in (
+            (LEVEL, KnobValue("max"), KnobValue("max")),
+            (target_of(job), KnobValue(limit), KnobValue(original)),
+        )
     )
     knobs.update(readings, [], True, 1)
     jobs = () if used is None else (MemoryUse(job.cgroup, used * MIB, used * MIB),)
     level = MemoryUse(CgroupId("v2", 9), 10 * MIB, 10 * MIB)
+    if not runs:
+        other = WorkloadIndex([JOB], {})
+        guard.update(MemorySample(0, 100 * MIB, (level,), ()), SETTINGS, other, 1)
+        # It was small when it came.
+        came = (MemoryUse(job.cgroup, MIB, MIB),) if limit != "max" else jobs
+        guard.update(MemorySample(0, 100 * MIB, (level,), came), SETTINGS, index, 1)
     guard.update(MemorySample(0, 100 * MIB, (level,), jobs), SETTINGS, index, 1)
     actions = guard.actions(knobs, True, 1)
     found = [each.value for each in actions if each.target == target_of(job)]
@@ -263,8 +276,8 @@ def target_of(workload: Workload) -> Target:
     ("limit", "used", "wanted", "written"),
     [
         ("max", None, 64, str(64 * MIB)),  # it arrived just now
-        ("max", 63, 64, str(64 * MIB)),
-        ("max", 64, 64, ""),  # the kernel would kill at once
+        ("max", 16, 64, str(64 * MIB)),
+        ("max", 17, 64, ""),  # it is no arrival, and may need more later
         (str(64 * MIB), 64, 64, ""),
         (str(64 * MIB), 64, 128, str(128 * MIB)),  # resized upward
         (str(64 * MIB), 30, 32, str(32 * MIB)),
@@ -275,6 +288,11 @@ def test_a_request_of_memory_is_a_limit_where_it_does_not_kill(
     limit: str, used: int | None, wanted: int, written: str
 ) -> None:
     assert own_limit(limit, used, wanted=wanted) == written
+
+
+def test_a_workload_that_runs_already_gets_no_limit_that_could_end_it() -> None:
+    assert own_limit("max", None, runs=True) == own_limit("max", 17, runs=True) == ""
+    assert own_limit("max", 1, runs=True) == str(64 * MIB)
 
 
 def test_a_stricter_limit_of_another_program_stays_below_a_request() -> None:
