@@ -84,7 +84,7 @@ class Reason(Explained):
     LABEL = (
         "LabelIgnored",
         "Pod",
-        "A label or annotation of the pod has no effect; the note says which and why.",
+        "A label, annotation or rule for the pod has no effect; the note says which and why.",
     )
     PAUSED = "ProtectionPaused", "Node", "An administrator paused the agent."
     RESUMED = "ProtectionResumed", "Node", "The pause of the agent ended."

@@ -69,6 +69,8 @@ def test_profiles_change_while_the_agent_runs(
         eventually("an Event about the missing ConfigMap", lambda: events_of("ProfilesMissing"))
         problem = agent.status()["cluster"]["label_problems"][f"{namespace}/web"]
         assert problem == "profile rule 1: no profile has the name 'gold'"
+        (event,) = eventually("an Event at the pod", lambda: events_of("LabelIgnored"))
+        assert (event["regarding"]["name"], event["note"]) == ("web", problem)
 
         body = {"metadata": {"name": NAME}, "data": profile("gold", 3)}
         uid = cluster.admin.create(path, body)["metadata"]["uid"]
