@@ -22,6 +22,19 @@ HELP = "say which services suffered, from what, and what enforcing would take an
 EXAMPLE = "sweetpoint advise --since 24h"
 # Less than this without data is not worth a line: a start of the agent takes a moment.
 _UNMEASURED_NS = 10 * 10**9
+_CAUSES = 5
+_DO = {
+    "another-service": "keep the two services on different nodes, or give them CPUs of their own",
+    "other-work": "give that work a class in the configuration, or move it away",
+    "own-cpu-limit": "raise its CPU limit: no other work slows it down",
+    "own-memory-limit": "raise its memory limit: no other work slows it down",
+    "own-load": "give it more CPUs or replicas: it never had so much to do",
+    "own-tasks": "give it more CPUs or fewer threads: its tasks wait for each other",
+    "host": "ask the operator of the host: it takes CPU time from this machine",
+    "disk": "give it another disk: no other work has most of this one",
+    "link": "give it a faster link: no other work has most of this one",
+    "elsewhere": "look outside this node: nothing measured here explains it",
+}
 _OTHER = {
     "free": "within the dead zone or too short",
     "self": "held back by its own limit",
@@ -85,6 +98,7 @@ def _plain(advice: "Advice") -> dict[str, object]:
         "observed_ns": dict(advice.observed_ns),
         "no_data_ns": advice.blind_ns,
         "services": services,
+        "slow": {name: [each._asdict() for each in slow] for name, slow in advice.slow.items()},
         "taken_at_most": asdict(advice.taken) if observed else None,
         "taken_about": asdict(advice.took) if advice.observed_ns.get(Mode.ENFORCE) else None,
         "unreadable": advice.coverage.unreadable,
@@ -119,6 +133,7 @@ def _lines(advice: "Advice") -> Iterator[str]:
     for each in suffered:
         yield ""
         yield from _service(each, advice)
+    yield from _slow(advice)
     yield ""
     if advice.observed_ns.get(Mode.ENFORCE):
         yield from _took(advice)
@@ -158,6 +173,23 @@ def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
         yield "    gain      N/A: it did not suffer while the agent only observed"
     else:
         yield "    gain      N/A: nothing was only observed"
+
+
+def _slow(advice: "Advice") -> Iterator[str]:
+    """Yield why services were slow, and what to do where best-effort work is not the cause."""
+    from controller.cli.explain_text import lasted
+
+    for service, causes in advice.slow.items():
+        total_ns = sum(each.time_ns for each in causes)
+        yield ""
+        yield f"{service} was slow for {lasted(total_ns)}, because of"
+        for each in causes[:_CAUSES]:
+            what = " ".join(filter(None, (each.because, each.name)))
+            yield f"    {_share(each.time_ns, total_ns):>4} {what}: {each.evidence}"
+        if len(causes) > _CAUSES:
+            yield f"    and {len(causes) - _CAUSES} more"
+        if do := _DO.get(causes[0].because):
+            yield f"    to do     {do}"
 
 
 def _causes(each: "ServiceAdvice") -> Iterator[str]:

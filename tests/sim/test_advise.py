@@ -60,6 +60,9 @@ def test_promised_and_kept(data_dir: Path, advise: Advise) -> None:
     assert service["be_share"] > 0.9
     shares = {each["workload"]: each["share"] for each in service["culprits"]}
     assert shares["batch-0"] > 1.5 * shares["batch-1"] > 0.2
+    causes = found["slow"]["web-0"]
+    assert sum(each["time_ns"] for each in causes) == pytest.approx(times["suffered_ns"], rel=0.1)
+    assert (causes[0]["because"], causes[0]["name"]) == ("best-effort", "batch-0")
     taken = found["taken_at_most"]
     assert taken["used_cpu_s"] == pytest.approx(300 * 1.7, rel=0.05)
     assert 0.5 * taken["used_cpu_s"] < taken["cut_cpu_s"] < taken["used_cpu_s"]
@@ -87,6 +90,8 @@ def test_a_service_that_only_throttles_itself_gains_nothing(data_dir: Path, advi
     observed(data_dir, throttled_ratio=0.5)
     text = advise()
     assert "held back by its own limit" in text
+    assert "web-0 was slow for" in text
+    assert "to do     raise its CPU limit: no other work slows it down" in text
     (service,) = json.loads(advise("--json"))["services"]
     states = service["modes"]["observe"]["states_ns"]
     assert states["self"] > 0.9 * sum(states.values())

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from controller.agent.history.episodes import PartSums
 from controller.agent.history.incidents import Coverage, Share
-from controller.agent.history.records import Moment, Start, Suffered, Use, Write
+from controller.agent.history.records import Moment, SlowTime, Start, Suffered, Use, Write
 from controller.agent.history.story import ORDER, Story
-from controller.core.decision import ChannelState, LoopReport, Part
+from controller.core.decision import ChannelState, LoopReport, Part, SlowBecause
 from controller.core.in_force import BACKSTOPS, Place, concerns
 from controller.core.model import CgroupId, Channel, Knob, Mode, QosClass, Target
 from controller.core.suffering import OTHER, is_worse
@@ -101,7 +101,7 @@ class Advice(Story):
     """The sums over the time that was asked for.
 
     ``observed_ns`` is the time in each mode, ``blind_ns`` that part of it in which a channel had no
-    data.
+    data. ``slow`` has for each service the causes for which it was slow, the longest first.
     """
 
     def __init__(self, coverage: Coverage) -> None:
@@ -109,6 +109,8 @@ class Advice(Story):
         self.observed_ns: dict[Mode, int] = {}
         self.blind_ns: dict[Channel, dict[Mode, int]] = {}
         self.services: dict[tuple[str, Channel], ServiceAdvice] = {}
+        self.slow: dict[str, list[SlowTime]] = {}
+        self._slow: dict[tuple[str, SlowBecause, str], SlowTime] = {}
         self.taken = Taken()
         self.took = Took()
         # The use before its limit of each limited workload, in CPUs; ``None``: not measured.
@@ -136,6 +138,10 @@ class Advice(Story):
             if demand.state in _NO_DATA:
                 blind = self.blind_ns.setdefault(demand.channel, {})
                 blind[moment.mode] = blind.get(moment.mode, 0) + elapsed_ns
+        for each in moment.slow:
+            cause = each.service, each.because, each.name
+            known_ns = self._slow[cause].time_ns if cause in self._slow else 0
+            self._slow[cause] = each._replace(time_ns=known_ns + each.time_ns)
         for suffered in self.suffered(moment, elapsed_ns):
             self._add(suffered, moment)
         if moment.mode is Mode.OBSERVE:
@@ -150,6 +156,9 @@ class Advice(Story):
             self._yielding.clear()
             self._before.clear()
             self._limits.clear()
+        self.slow = {}
+        for slow in sorted(self._slow.values(), key=lambda each: -each.time_ns):
+            self.slow.setdefault(slow.service, []).append(slow)
         for key, parts in self._parts.items():
             self.services[key].parts = parts.largest()
         for key, shares in self._shares.items():

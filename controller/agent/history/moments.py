@@ -8,7 +8,16 @@ from operator import attrgetter
 from typing import TypeVar
 
 from actuators.ordering import is_passing
-from controller.agent.history.records import Asked, Foreign, HeldSince, Moment, Suffered, Use, Write
+from controller.agent.history.records import (
+    Asked,
+    Foreign,
+    HeldSince,
+    Moment,
+    SlowTime,
+    Suffered,
+    Use,
+    Write,
+)
 from controller.core.decision import (
     Action,
     ChannelState,
@@ -18,6 +27,8 @@ from controller.core.decision import (
     LoopReport,
     Outcome,
     Plan,
+    SlowBecause,
+    SlowService,
     Verdict,
 )
 from controller.core.in_force import HeldKnob, InForce, Place
@@ -80,6 +91,7 @@ class MomentBuilder:
         self._evictions: list[Eviction] = []
         self._answers: list[EvictionAnswer] = []
         self._suffered: dict[tuple[str, Channel, str, bool], int] = {}
+        self._slow: dict[tuple[str, SlowBecause, str], SlowTime] = {}
         self._ran_ns = self._clock.ran_ns
         self._worst: dict[tuple[str, Channel, IndicatorName], LoopReport] = {}
         self._dropped = 0
@@ -156,6 +168,7 @@ class MomentBuilder:
             loops=told_loops(plan),
             worst=tuple(each for each in self._worst.values() if each not in plan.loops),
             suffered=tuple(Suffered(*key, time_ns) for key, time_ns in self._suffered.items()),
+            slow=tuple(self._slow.values()),
             ran_ns=self._clock.ran_ns - self._ran_ns,
             causes=plan.causes,
             rungs=tuple(rung for rung in plan.rungs if rung.part > 0),
@@ -196,16 +209,28 @@ class MomentBuilder:
 
     def _take_suffering(self, plan: Plan, left_out_ns: int) -> None:
         limited = bool(self._in_force.limited)
+        before_ns = self._clock.ran_ns
         for suffers, elapsed_ns in self._clock.update(plan, left_out_ns).items():
             if elapsed_ns:
                 key = *suffers, limited
                 self._suffered[key] = self._suffered.get(key, 0) + elapsed_ns
+        self._take_slow(plan.slow, self._clock.ran_ns - before_ns)
         for loop in plan.loops:
             if (loop.deviation or 0.0) > 0 and loop.status is IndicatorStatus.FRESH:
                 place = loop.service, loop.channel, loop.indicator
                 known = self._worst.get(place)
                 if known is None or is_worse(loop, known):
                     self._worst[place] = loop
+
+    def _take_slow(self, slow: Sequence[SlowService], elapsed_ns: int) -> None:
+        for each in slow:
+            cause = each.service, each.because, each.name
+            known = self._slow.get(cause)
+            if known is not None or len(self._slow) < _MOST:
+                time_ns = elapsed_ns + (0 if known is None else known.time_ns)
+                self._slow[cause] = SlowTime(*cause, each.evidence, time_ns)
+            else:
+                self._dropped += 1
 
     def _compare(
         self,

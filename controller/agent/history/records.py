@@ -29,6 +29,7 @@ from controller.core.decision import (
     LoopReport,
     Outcome,
     RungReport,
+    SlowBecause,
     Verdict,
 )
 from controller.core.model import (
@@ -54,6 +55,7 @@ __all__ = (
     "HeldSince",
     "Line",
     "Moment",
+    "SlowTime",
     "Start",
     "Stop",
     "Suffered",
@@ -112,6 +114,16 @@ class Suffered(NamedTuple):
     time_ns: int
 
 
+class SlowTime(NamedTuple):
+    """For how long a service was slow for one cause in a moment, in ns; see ``SlowService``."""
+
+    service: str
+    because: SlowBecause
+    name: str
+    evidence: str
+    time_ns: int
+
+
 class Foreign(NamedTuple):
     """A knob that the agent held at ``ours`` and another program changed to ``value``."""
 
@@ -163,7 +175,8 @@ class Moment:
     ``anew``: every knob was restored before it, because a tick was abandoned, which also made a new
     planner, or because ``mode`` was changed. ``loops`` are those that decide the demand of their
     channel, or whose service suffers. ``worst`` are loops of earlier ticks of the moment with a
-    larger raw value. ``suffered`` sums the ticks of the moment, which stand for ``ran_ns``
+    larger raw value. ``slow`` has the causes for which services were slow.
+    ``suffered`` sums the ticks of the moment, which stand for ``ran_ns``
     (``None``: of an agent that did not count). ``writes`` are the changes of what is in force, as
     read back; ``asked`` says for whom, and ``since`` when new knobs began to be held. ``refused``
     are writes that the kernel refused. ``uses`` are those of the limited and of the culprits, the
@@ -182,6 +195,7 @@ class Moment:
     loops: tuple[LoopReport, ...] = ()
     worst: tuple[LoopReport, ...] = ()
     suffered: tuple[Suffered, ...] | None = None
+    slow: tuple[SlowTime, ...] = ()
     ran_ns: int | None = None
     causes: tuple[Cause, ...] = ()
     rungs: tuple[RungReport, ...] = ()
