@@ -403,6 +403,7 @@ class Node:
             self._evictions.spare({each.path for each, steered in both if each is not steered})
         if self.cluster is not None:
             self.cluster.check()
+            self.services.follow_pods(self.cluster)
         measured = self.sampler.poll()
         if self.sampler.reading is not None and self.sampler.reading.rearranged:
             self.cores.set_workloads(self._steered)  # slots may have changed hands

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from controller.cli.common import DONE, FAILED, WRONG, add_agent, fail, find_config
 
 if TYPE_CHECKING:
-    from controller.config.sections.service_level import ServiceLevelConfig
+    from controller.config.sections.service_sources import ServiceLevelConfig
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 

@@ -250,6 +250,8 @@ def _indicator_off(
     if spec.name is IndicatorName.SERVICE:
         level = config.service_level
         fed = set() if level is None else {source.service for source in level.sources}
+        if level is not None and profile.name in level.pods:
+            return ""
         if without := sorted(set(services) - fed):
             return f"no source in service_level for {', '.join(without)}"
     return ""

@@ -34,7 +34,8 @@ from controller.config.sections.kubernetes import KubernetesConfig, build_kubern
 from controller.config.sections.law import build_law, find_removed
 from controller.config.sections.network import NetworkConfig, build_network
 from controller.config.sections.resctrl import ResctrlConfig, build_resctrl
-from controller.config.sections.service_level import ServiceLevelConfig, build_service_level
+from controller.config.sections.service_level import build_service_level
+from controller.config.sections.service_sources import ServiceLevelConfig
 from controller.config.state_dir import parse_directory
 from controller.config.workload_rules import WorkloadRule, build_rules
 from controller.config.yaml_document import ConfigError, Document, parse_document, read_text
@@ -130,6 +131,7 @@ def load(
         model.service_level,
         services=set() if model.kubernetes else {rule.service for rule in rules},
         steered=steered.keys(),
+        has_pods=model.kubernetes is not None,
         problems=problems,
     )
     network = build_network(document, model.network, problems)

@@ -40,14 +40,13 @@ def find_unit_conflicts(
 
     The problem is told at the sweet point, whose file is the profile's, with what to write.
     """
-    for service, source in {} if model is None else model.services.items():
-        profile, spec = steered.get(service, ("", None))
-        is_time = source.unit != _NUMBER
-        if spec is None or spec.is_time is is_time:
+    for key, given_unit, profile, spec in _own_figures(model, steered, loaded):
+        is_time = given_unit != _NUMBER
+        if spec.is_time is is_time:
             continue
         written = loaded.documents[profile]
         loc, given = _sweet_point(written)
-        unit = f"{document.origin}: service_level.services.{service}.unit is {source.unit!r}"
+        unit = f"{document.origin}: service_level.{key}.unit is {given_unit!r}"
         if is_time:
             text = f"{given!r} has no unit, but the figure is a time ({unit}): write {given}ms or "
             text += f"{given}s, or set that unit to {_NUMBER}"
@@ -55,6 +54,24 @@ def find_unit_conflicts(
             text = f"{given!r} is a time, but the figure is none ({unit}): write a number, or set "
             text += "that unit to s, ms, us or ns"
         yield written.problem(loc, text)
+
+
+def _own_figures(
+    model: ServiceLevelModel | None,
+    steered: Mapping[str, tuple[str, IndicatorSpec]],
+    loaded: LoadedProfiles,
+) -> Iterator[tuple[str, str, str, IndicatorSpec]]:
+    """Yield the key of each source, its unit, and the profile with the sweet point for it."""
+    if model is None:
+        return
+    for service, source in model.services.items():
+        if service in steered:
+            yield f"services.{service}", source.unit, *steered[service]
+    for profile, pods in model.pods.items():
+        indicators = loaded.profiles[profile].indicators if profile in loaded.profiles else ()
+        for spec in indicators:
+            if spec.name is IndicatorName.SERVICE:
+                yield f"pods.{profile}", pods.unit, profile, spec
 
 
 def _sweet_point(document: Document) -> tuple[Loc, str]:

@@ -15,6 +15,7 @@ import time
 from controller.config.profile_set import base_name
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
 from controller.config.sections.resctrl import ResctrlClass
+from controller.config.sections.service_sources import PodAddress
 from controller.config.workload_rules import DEFAULT_PROFILE
 from controller.core.decision import Plan
 from controller.core.explain import describe_pause
@@ -140,6 +141,15 @@ class Cluster:
     def has_news(self) -> bool:
         """Whether the list of pods has changed since the last ``poll_profiles``."""
         return self._watcher.pods is not self._pods
+
+    @property
+    def revision(self) -> int:
+        """A number that changes with each scan after which ``addresses`` may be others."""
+        return self._source.revision
+
+    def addresses(self) -> tuple[PodAddress, ...]:
+        """Return the pods of services that have an address, as of the last scan."""
+        return self._source.addresses()
 
     def workloads_of(self, uids: Collection[str]) -> list[Workload]:
         """Return the workloads of the pods *uids*, as of the last scan."""

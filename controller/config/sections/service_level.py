@@ -7,7 +7,6 @@ every request, so that a secret can be changed without a reload.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 import ipaddress
 from pathlib import Path
 import re
@@ -17,18 +16,22 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from controller.config.fields import Strict, Text, duration, raw_default
+from controller.config.sections.service_sources import (
+    Endpoint,
+    JsonField,
+    MetricLine,
+    PodFigures,
+    PrometheusQuery,
+    Push,
+    ServiceLevelConfig,
+    ServiceSource,
+    Source,
+)
 from controller.config.yaml_document import Document, Loc
 from controller.core.units import NS_PER_MS, NS_PER_SEC, NS_PER_US
 
 __all__ = (
-    "Endpoint",
-    "JsonField",
-    "MetricLine",
-    "PrometheusQuery",
-    "Push",
-    "ServiceLevelConfig",
     "ServiceLevelModel",
-    "ServiceSource",
     "build_service_level",
 )
 
@@ -49,85 +52,6 @@ _CLIENT_HEADERS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """An HTTP URL and the files with a bearer token, values of headers by name, and CAs."""
-
-    url: str
-    token_file: Path | None
-    header_files: tuple[tuple[str, Path], ...]
-    ca_file: Path | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrometheusQuery:
-    """An instant query of a Prometheus server that results in one number."""
-
-    endpoint: Endpoint
-    query: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricLine:
-    """A page in the text format of Prometheus: one series, selected by name and ``labels``.
-
-    With ``quantile`` it is a histogram of this name, of which several series may match.
-    """
-
-    endpoint: Endpoint
-    metric: str
-    labels: tuple[tuple[str, str], ...]
-    quantile: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonField:
-    """A number in a JSON document, selected by a JSON pointer (RFC 6901)."""
-
-    endpoint: Endpoint
-    pointer: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
-    """Datagrams on the unix socket, sent by processes of ``users`` (names or uids)."""
-
-    users: tuple[str | int, ...]
-
-
-_Source = PrometheusQuery | MetricLine | JsonField | Push
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSource:
-    """The source of one service's figure.
-
-    ``unit_ns`` is the length of the source's unit; ``None``: its figures are not times. A figure
-    older than ``max_age_ns`` is not used. ``every_ns`` is the time between two requests and
-    ``timeout_ns`` their time-out; both are unused for a push.
-    """
-
-    service: str
-    source: _Source
-    unit_ns: int | None
-    every_ns: int
-    timeout_ns: int
-    max_age_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceLevelConfig:
-    """The checked section: all sources, and the socket for pushes.
-
-    Members of ``group`` may write to the socket. ``None``: all users may, or only root if root is
-    the only user of every push.
-    """
-
-    socket: Path
-    group: str | None
-    sources: tuple[ServiceSource, ...] = ()
-
-
 class _EndpointModel(Strict):
     url: Annotated[str, Field(max_length=2000)]
     """Address that is read, http or https, without a password."""
@@ -146,7 +70,7 @@ class _PrometheusModel(_EndpointModel):
     """Instant query in PromQL whose result is one number."""
 
 
-class _MetricsModel(_EndpointModel):
+class _SeriesModel(Strict):
     metric: Annotated[str, Field(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]{0,199}$")]
     """Name of the series on the page; of a histogram, without _bucket."""
     labels: Annotated[
@@ -159,6 +83,10 @@ class _MetricsModel(_EndpointModel):
     """Labels that the series must have, so that exactly one matches, or the wanted histograms."""
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Quantile of the histogram between two requests, such as 0.99; without it a series."""
+
+
+class _MetricsModel(_SeriesModel, _EndpointModel):
+    pass
 
 
 class _JsonModel(_EndpointModel):
@@ -181,15 +109,7 @@ class _PushModel(Strict):
     """Users, by name or uid, whose processes may send the figure."""
 
 
-class _SourceModel(Strict):
-    prometheus: _PrometheusModel | None = None
-    """Read the figure by a query of a Prometheus server."""
-    metrics: _MetricsModel | None = None
-    """Read the figure from a page in the text format of Prometheus."""
-    json_: Annotated[_JsonModel | None, Field(alias="json")] = None
-    """Read the figure from a JSON document."""
-    push: _PushModel | None = None
-    """The service sends the figure to the socket."""
+class _TimingModel(Strict):
     unit: Annotated[str, Field(pattern=r"^(s|ms|us|ns|number)$"), Text] = "s"
     """Unit of the number: s, ms, us, ns, or number for a figure that is no time."""
     every: Annotated[int, duration("1s", "10m")] = raw_default("5s")
@@ -200,8 +120,28 @@ class _SourceModel(Strict):
     """Age from which a figure is not used any more; default: three times every, plus timeout."""
 
 
+class _SourceModel(_TimingModel):
+    prometheus: _PrometheusModel | None = None
+    """Read the figure by a query of a Prometheus server."""
+    metrics: _MetricsModel | None = None
+    """Read the figure from a page in the text format of Prometheus."""
+    json_: Annotated[_JsonModel | None, Field(alias="json")] = None
+    """Read the figure from a JSON document."""
+    push: _PushModel | None = None
+    """The service sends the figure to the socket."""
+
+
+class PodFiguresModel(_SeriesModel, _TimingModel):
+    """The page of metrics of each pod with a profile."""
+
+    port: Annotated[int, Field(ge=1, le=65535)]
+    """Port at the pod's address, http only."""
+    path: Annotated[str, Field(pattern=r"^/[!-~]{0,999}$")] = "/metrics"
+    """Path of the page, with a query if it needs one."""
+
+
 class ServiceLevelModel(Strict):
-    """Services by name, each with exactly one source, and the socket for pushes."""
+    """Services by name, each with exactly one source, pods by profile, and the push socket."""
 
     socket: str = "/run/sweetpoint-push/socket"
     """Unix socket for figures that services push."""
@@ -209,9 +149,15 @@ class ServiceLevelModel(Strict):
     """Group whose members may write to the socket, instead of the users of the pushes."""
     services: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=253)], _SourceModel],
-        Field(min_length=1, max_length=100),
-    ]
+        Field(max_length=100),
+    ] = raw_default({})
     """The source of each figure, by name of the service."""
+    pods: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")], PodFiguresModel],
+        Field(max_length=100),
+    ] = raw_default({})
+    """Where pods of this node have their figures, by profile; the worst of its pods is that of the
+    service."""
 
 
 def build_service_level(
@@ -220,12 +166,14 @@ def build_service_level(
     *,
     services: Collection[str],
     steered: Collection[str],
+    has_pods: bool,
     problems: list[str],
 ) -> ServiceLevelConfig | None:
     """Return the checked section, ``None`` without it; conflicts are added to *problems*.
 
     :param services: names of all services of the configuration; empty if pods name services.
     :param steered: services whose profile has a sweet point for their own figure.
+    :param has_pods: this host is a node of a cluster.
     """
     top: Loc = ("service_level",)
     for service in sorted(set(steered) - set(model.services if model else ())):
@@ -249,10 +197,39 @@ def build_service_level(
         source = _source(one)
         if source is not None:
             sources.append(_service_source(service, one, source))
-    return ServiceLevelConfig(socket=path, group=model.socket_group, sources=tuple(sources))
+    if not model.services and not model.pods:
+        problems.append(document.problem(top, "must have services, or pods"))
+    if model.pods and not has_pods:
+        problems.append(document.problem((*top, "pods"), "needs the section kubernetes"))
+    for profile, each in model.pods.items():
+        loc = (*top, "pods", profile)
+        problems += [document.problem((*loc, *at), text) for at, text in _find_pod_conflicts(each)]
+    return ServiceLevelConfig(
+        socket=path,
+        group=model.socket_group,
+        sources=tuple(sources),
+        pods={profile: _pod_figures(profile, each) for profile, each in model.pods.items()},
+    )
 
 
-def _service_source(service: str, model: _SourceModel, source: _Source) -> ServiceSource:
+def _pod_figures(profile: str, model: PodFiguresModel) -> PodFigures:
+    return PodFigures(
+        profile=profile,
+        port=model.port,
+        line=MetricLine(
+            endpoint=Endpoint(url=model.path, token_file=None, header_files=(), ca_file=None),
+            metric=model.metric,
+            labels=tuple(sorted(model.labels.items())),
+            quantile=model.quantile,
+        ),
+        unit_ns=_UNITS[model.unit],
+        every_ns=model.every,
+        timeout_ns=model.timeout,
+        max_age_ns=model.max_age or 3 * model.every + model.timeout,
+    )
+
+
+def _service_source(service: str, model: _SourceModel, source: Source) -> ServiceSource:
     return ServiceSource(
         service=service,
         source=source,
@@ -268,7 +245,7 @@ def _sources(model: _SourceModel) -> dict[str, _EndpointModel | _PushModel]:
     return {kind: one for kind, one in found if one is not None}
 
 
-def _source(model: _SourceModel) -> _Source | None:
+def _source(model: _SourceModel) -> Source | None:
     for one in _sources(model).values():
         match one:
             case _PrometheusModel():
@@ -302,18 +279,33 @@ def _find_conflicts(model: _SourceModel) -> Iterator[tuple[Loc, str]]:
     if len(given) != 1:
         have = f", not {' and '.join(given)}" if given else ""
         yield (), f"must have exactly one of {', '.join(_KINDS)}{have}"
-    if model.timeout > model.every:
-        yield ("timeout",), "must not be longer than 'every'"
-    if model.max_age is not None and model.max_age < model.every and "push" not in given:
-        yield ("max_age",), "must not be shorter than 'every'"
-    if model.metrics is not None and model.metrics.quantile is not None:
-        if model.metrics.metric.endswith("_bucket"):
-            yield ("metrics", "metric"), "must be the name without _bucket for a quantile"
-        if "le" in model.metrics.labels:
-            yield ("metrics", "labels"), "must not choose a bucket (le) for a quantile"
+    yield from _find_timing_conflicts(model, is_polled="push" not in given)
+    if model.metrics is not None:
+        yield from ((("metrics", *at), text) for at, text in _find_series_conflicts(model.metrics))
     for kind, one in given.items():
         if isinstance(one, _EndpointModel):
             yield from (((kind, *at), text) for at, text in _find_endpoint_conflicts(one))
+
+
+def _find_pod_conflicts(model: PodFiguresModel) -> Iterator[tuple[Loc, str]]:
+    yield from _find_timing_conflicts(model, is_polled=True)
+    yield from _find_series_conflicts(model)
+
+
+def _find_timing_conflicts(model: _TimingModel, *, is_polled: bool) -> Iterator[tuple[Loc, str]]:
+    if model.timeout > model.every:
+        yield ("timeout",), "must not be longer than 'every'"
+    if model.max_age is not None and model.max_age < model.every and is_polled:
+        yield ("max_age",), "must not be shorter than 'every'"
+
+
+def _find_series_conflicts(model: _SeriesModel) -> Iterator[tuple[Loc, str]]:
+    if model.quantile is None:
+        return
+    if model.metric.endswith("_bucket"):
+        yield ("metric",), "must be the name without _bucket for a quantile"
+    if "le" in model.labels:
+        yield ("labels",), "must not choose a bucket (le) for a quantile"
 
 
 def _find_endpoint_conflicts(model: _EndpointModel) -> Iterator[tuple[Loc, str]]:

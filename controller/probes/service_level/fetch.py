@@ -21,7 +21,7 @@ import threading
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
-from controller.config.sections.service_level import Endpoint
+from controller.config.sections.service_sources import Endpoint
 from controller.probes.service_level.ledger import Reason, SourceError
 from controller.probes.service_level.parse import printable
 

@@ -7,13 +7,13 @@ field is replaced as a whole or keeps its size, so a reader never sees half of a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 import logging
 import math
 from typing import NamedTuple
 
-from controller.config.sections.service_level import (
+from controller.config.sections.service_sources import (
     JsonField,
     MetricLine,
     PrometheusQuery,
@@ -36,9 +36,9 @@ __all__ = (
 class ServiceState:
     """The source of a service's own figure, as reported in /statusz and /metrics.
 
-    ``kind`` is prometheus, metrics, json or push. ``value`` is in ns if ``is_time``; ``None`` if
-    there is no answer, the service was idle, or the last answer is too old. ``age_ns`` is the age
-    of the last answer. ``problem`` is empty while the source works.
+    ``kind`` is prometheus, metrics, json, push or pods. ``value`` is in ns if ``is_time``; ``None``
+    if there is no answer, the service was idle, or the last answer is too old. ``age_ns`` is the
+    age of the last answer. ``problem`` is empty while the source works.
     """
 
     service: str
@@ -48,6 +48,17 @@ class ServiceState:
     age_ns: int | None
     errors: Mapping[str, int]
     problem: str
+
+    def joined(self, other: "ServiceState") -> "ServiceState":
+        """Return the state of two pods together: the larger figure, and the first problem."""
+        worst = max(self, other, key=lambda each: -math.inf if each.value is None else each.value)
+        ages = [each for each in (self.age_ns, other.age_ns) if each is not None]
+        return replace(
+            worst,
+            age_ns=max(ages, default=None),
+            errors={key: count + other.errors[key] for key, count in self.errors.items()},
+            problem=self.problem or other.problem,
+        )
 
 
 class Reason(StrEnum):
@@ -103,7 +114,11 @@ class _Answer(NamedTuple):
 
 
 class Ledger:
-    """The state of *source*; ``answers`` counts the figures so far, and each calls *on_figure*."""
+    """The state of *source*; ``answers`` counts the figures so far, and each calls *on_figure*.
+
+    A figure older than ``max_age_ns`` is not used: that of the source, or more where it is asked
+    less often than it says.
+    """
 
     def __init__(self, source: ServiceSource, on_figure: Callable[[], None] = lambda: None) -> None:
         self.source = source
@@ -112,6 +127,7 @@ class Ledger:
         self._errors = dict.fromkeys(map(str, Reason), 0)
         self._problem = ""
         self.answers = 0
+        self.max_age_ns = source.max_age_ns
 
     def answered(self, figure: float, now_ns: int) -> None:
         """Record *figure*, in the source's unit; NaN means that the service was idle.
@@ -121,7 +137,7 @@ class Ledger:
         value = base_value(self.source, figure)
         # The answer is set last: a thread that reads it sees that the problem is gone and logged.
         if self._problem:
-            _log.info("service level of %s: answers again", self.source.service)
+            _log.info("service level of %s: answers again", self.source.place)
         self._problem = ""
         self._answer = _Answer(value, now_ns)
         self.answers += 1
@@ -134,14 +150,14 @@ class Ledger:
     def failed(self, error: SourceError) -> None:
         """Count *error* and record it as the current problem; it is logged only if it changed."""
         if self._problem != str(error):
-            _log.warning("service level of %s: %s", self.source.service, error)
+            _log.warning("service level of %s: %s", self.source.place, error)
         self._problem = str(error)
         self.count(error.reason)
 
     def reading(self, now_ns: int) -> ServiceReading:
         """Return the last answer unless it is older than ``max_age_ns``; see ``ServiceReading``."""
         answer = self._answer
-        if answer is None or now_ns - answer.time_ns > self.source.max_age_ns:
+        if answer is None or now_ns - answer.time_ns > self.max_age_ns:
             return ServiceReading(self.source.service, None, None)
         return ServiceReading(self.source.service, answer.value, max(0, now_ns - answer.time_ns))
 
@@ -150,10 +166,10 @@ class Ledger:
         answer, reading = self._answer, self.reading(now_ns)
         problem = self._problem
         if not problem and answer is not None and reading.age_ns is None:
-            problem = f"no answer for more than {format_duration(self.source.max_age_ns)}"
+            problem = f"no answer for more than {format_duration(self.max_age_ns)}"
         return ServiceState(
             service=self.source.service,
-            kind=_KINDS[type(self.source.source)],
+            kind="pods" if self.source.is_pod else _KINDS[type(self.source.source)],
             value=reading.value,
             is_time=self.source.unit_ns is not None,
             age_ns=None if answer is None else max(0, now_ns - answer.time_ns),

@@ -8,6 +8,7 @@ not trusted: of a long page only the candidate lines are parsed, and everything 
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 import json
 import math
 import re
@@ -34,6 +35,12 @@ _MAX_PRINTABLE = 60
 _MAX_CANDIDATES = 100
 _MAX_BUCKETS = 1000
 _MAX_LINE_BYTES = 4096
+# A series, with labels that have no escapes, and its value; a time may follow.
+_USUAL = re.compile(
+    r"""([A-Za-z_:][A-Za-z0-9_:]*\{[^"{}\\]*(?:"[^"\\]*"[^"{}\\]*)*\})[ \t]+"""
+    r"""([-+]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|Inf)|NaN)(?:[ \t]+-?[0-9]+)?[ \t]*"""
+)
+_MOST_KEPT_CHARS = 512
 _MISSING = object()
 
 
@@ -112,14 +119,38 @@ def bucket_counts(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -
 
 def _samples(body: bytes, metric: str, labels: Mapping[str, str], most: int) -> list[Sample]:
     try:
-        text = _candidates(body, metric, labels, most).decode()
-        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        samples = [
+            sample
+            for line in _candidates(body, metric, labels, most)
+            for sample in _parse_line(line.decode())
+        ]
     except (ValueError, KeyError, IndexError):
         raise SourceError(Reason.FORMAT, f"cannot read the lines of {metric}") from None
     return [s for s in samples if s.name == metric and labels.items() <= (s.labels or {}).items()]
 
 
-def _candidates(body: bytes, metric: str, labels: Mapping[str, str], most: int) -> bytes:
+def _parse_line(line: str) -> Iterable[Sample]:
+    """Return the sample of *line*, by the library; of a usual line only the series, and once.
+
+    A page has the same series each time, and so have the pods of a service.
+    """
+    usual = _USUAL.fullmatch(line)
+    if usual is None or len(usual[1]) > _MOST_KEPT_CHARS:
+        return _parse_by_library(line)
+    return [each._replace(value=float(usual[2])) for each in _parse_series(usual[1])]
+
+
+@lru_cache(maxsize=2048)
+def _parse_series(series: str) -> tuple[Sample, ...]:
+    return _parse_by_library(f"{series} 0")
+
+
+def _parse_by_library(line: str) -> tuple[Sample, ...]:
+    families = text_string_to_metric_families(line)
+    return tuple(sample for family in families for sample in family.samples)
+
+
+def _candidates(body: bytes, metric: str, labels: Mapping[str, str], most: int) -> list[bytes]:
     """Return the lines of *body* that can be the series of *metric* with *labels*.
 
     :raises SourceError: they are too many, or too long, for the parser that reads them next.
@@ -139,7 +170,7 @@ def _candidates(body: bytes, metric: str, labels: Mapping[str, str], most: int) 
         if len(found[0]) > _MAX_LINE_BYTES:
             text = f"a line of {metric} is longer than {_MAX_LINE_BYTES >> 10} KiB"
             raise SourceError(Reason.TOO_BIG, text)
-    return b"\n".join(lines)
+    return lines
 
 
 def json_value(body: bytes, pointer: str) -> float:

@@ -10,7 +10,7 @@ import time
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-from controller.config.sections.service_level import (
+from controller.config.sections.service_sources import (
     Endpoint,
     JsonField,
     MetricLine,
@@ -29,7 +29,7 @@ from controller.probes.service_level.parse import (
     prometheus_value,
 )
 
-__all__ = ("fetch_all", "fetch_figure", "pause_s", "poll")
+__all__ = ("Pace", "fetch_all", "fetch_figure", "pause_s", "poll")
 
 # A page of metrics is searched line by line; JSON is parsed as a whole, which holds the
 # interpreter for some 10 ms per MiB.
@@ -39,6 +39,12 @@ _MAX_PAUSE_S = 60.0
 _JITTER = 0.1
 # Pause after a request, as a multiple of its CPU time: a source takes at most a tenth of one CPU.
 _REST_RATIO = 9
+# All pods of the node together take at most this part of a CPU.
+_MOST_CPUS = 0.01
+# The cost of a request is known as a mean of so many.
+_REMEMBERED = 50
+# A figure counts for so many intervals, as in the default of ``max_age``.
+_INTERVALS = 3
 
 
 async def fetch_figure(source: ServiceSource, window: HistogramWindow | None = None) -> float:
@@ -64,13 +70,35 @@ async def fetch_figure(source: ServiceSource, window: HistogramWindow | None = N
         raise SourceError(Reason.TIMEOUT, text) from None
 
 
-async def poll(ledger: Ledger, random: Random) -> None:
-    """Poll the source of *ledger* forever; ends only by cancellation and raises nothing else."""
+class Pace:
+    """How often pods are asked: as configured, or as often as their part of a CPU allows.
+
+    ``pods`` is their number, which the caller sets.
+    """
+
+    def __init__(self) -> None:
+        self.pods = 0
+        self._mean_cpu_s = 0.0
+
+    def note(self, cpu_s: float) -> None:
+        """Take the CPU time of a request."""
+        self._mean_cpu_s += (cpu_s - self._mean_cpu_s) / _REMEMBERED
+
+    def every_s(self, configured_s: float) -> float:
+        """Return the time between two requests to a pod."""
+        return max(configured_s, self.pods * self._mean_cpu_s / _MOST_CPUS)
+
+
+async def poll(ledger: Ledger, random: Random, pace: Pace | None = None) -> None:
+    """Poll the source of *ledger* forever; ends only by cancellation and raises nothing else.
+
+    :param pace: of all pods together; ``None``: the source is no pod.
+    """
     every_s = ledger.source.every_ns / NS_PER_SEC
     failures = 0
     window = HistogramWindow()
     # Spreads the requests to sources that were configured at the same time.
-    await asyncio.sleep(random.uniform(0, min(every_s, 1.0)))
+    await asyncio.sleep(random.uniform(0, min(every_s, 1.0) if pace is None else every_s))
     while True:
         request = _Metered(fetch_figure(ledger.source, window))
         try:
@@ -84,6 +112,11 @@ async def poll(ledger: Ledger, random: Random) -> None:
             ledger.failed(SourceError(Reason.INTERNAL, f"{type(error).__name__}: {error}"))
         # A server chooses how much work its answer is, for example by chunks of one byte.
         rest_s = _REST_RATIO * request.cpu_s
+        if pace is not None:
+            pace.note(request.cpu_s)
+            every_s = pace.every_s(ledger.source.every_ns / NS_PER_SEC)
+            lasts_ns = _INTERVALS * round(every_s * NS_PER_SEC) + ledger.source.timeout_ns
+            ledger.max_age_ns = max(ledger.source.max_age_ns, lasts_ns)
         await asyncio.sleep(max(rest_s, pause_s(every_s, failures, random)))
 
 

@@ -22,7 +22,7 @@ import stat
 import struct
 import time
 
-from controller.config.sections.service_level import Push, ServiceLevelConfig
+from controller.config.sections.service_sources import Push, ServiceLevelConfig
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.parse import number, printable
 

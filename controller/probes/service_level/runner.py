@@ -3,15 +3,15 @@
 """Polls all configured service-level sources and receives pushes, in one background thread."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import logging
 from random import Random
 import threading
 
-from controller.config.sections.service_level import Push, ServiceLevelConfig, ServiceSource
+from controller.config.sections.service_sources import Push, ServiceLevelConfig, ServiceSource
 from controller.probes.service_level.fetch import FetchLoop
 from controller.probes.service_level.ledger import Ledger
-from controller.probes.service_level.poll import poll
+from controller.probes.service_level.poll import Pace, poll
 from controller.probes.service_level.push import PushSocket
 
 __all__ = ("Runner",)
@@ -38,7 +38,13 @@ class Runner:
         known: Mapping[ServiceSource, Ledger],
         on_figure: Callable[[], None],
     ) -> None:
+        self._on_figure = on_figure
         self.ledgers = [known.get(each) or Ledger(each, on_figure) for each in config.sources]
+        # Those of pods that an earlier runner asked are taken up again.
+        self._known = {**known, **{each.source: each for each in self.ledgers}}
+        self._pace = Pace()
+        self._tasks: dict[ServiceSource, asyncio.Task[None]] = {}
+        self._random = Random()  # noqa: S311 - jitter is no secret
         self._config = config
         self._pushers = {
             each.source.service: each
@@ -50,6 +56,26 @@ class Runner:
         self._loop = FetchLoop()
         self._thread = threading.Thread(target=self._run, name="service-level", daemon=True)
         self._thread.start()
+
+    def set_pods(self, pods: Iterable[ServiceSource]) -> None:
+        """Poll *pods* from now on, besides the sources of the configuration."""
+        sources = dict.fromkeys((*self._config.sources, *pods))
+        known = {each: self._known.get(each) or Ledger(each, self._on_figure) for each in sources}
+        self._known = known
+        self.ledgers = list(known.values())
+        self._loop.call_soon_threadsafe(self._follow, self.ledgers)
+
+    def _follow(self, ledgers: Iterable[Ledger]) -> None:
+        """Poll exactly *ledgers*; in the thread of the loop."""
+        polled = [each for each in ledgers if not isinstance(each.source.source, Push)]
+        wanted = {each.source for each in polled}
+        for source in [each for each in self._tasks if each not in wanted]:
+            self._tasks.pop(source).cancel()
+        self._pace.pods = sum(each.source.is_pod for each in polled)
+        for each in polled:
+            if each.source not in self._tasks:
+                pace = self._pace if each.source.is_pod else None
+                self._tasks[each.source] = self._loop.create_task(poll(each, self._random, pace))
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -76,15 +102,10 @@ class Runner:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        random = Random()  # noqa: S311 - jitter is no secret
-        tasks = [
-            self._loop.create_task(poll(ledger, random))
-            for ledger in self.ledgers
-            if not isinstance(ledger.source.source, Push)
-        ]
-        if self._pushers:
-            tasks.append(self._loop.create_task(self._receive()))
+        self._follow(self.ledgers)
+        receiving = [self._loop.create_task(self._receive())] if self._pushers else []
         self._loop.run_forever()
+        tasks = [*self._tasks.values(), *receiving]
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

@@ -9,6 +9,7 @@ command, what is kept is bounded, and a pod without a valid identity is refused 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+import ipaddress
 import re
 from typing import Any, NamedTuple
 
@@ -92,9 +93,10 @@ class Pod:
 
     ``uid`` is the id in the name of the pod's cgroup. ``oversized`` has the keys of annotations
     that were dropped for their length. ``containers`` has the ids of the containers, as kubelet
-    reports them. ``images`` has the last parts of the names of the images,
-    without tag and digest, ``image_key`` is a hash of the full names. ``grace_s`` is the time that
-    the pod may take to stop, in seconds. ``requests`` has the amounts of extended resources
+    reports them. ``images`` has the last parts of the names of the images, without tag and digest,
+    ``image_key`` is a hash of the full names. ``ip`` is the address of the pod, empty while it has
+    none. ``grace_s`` is the time that the pod may take to stop, in seconds. ``requests`` has the
+    amounts of extended resources
     for best-effort work, by resource name.
 
     ``mirror``: the mirror pod of a static pod, an API object that kubelet makes for it. Its ``uid``
@@ -120,6 +122,7 @@ class Pod:
     image_key: str = ""
     grace_s: int = 30
     requests: Mapping[str, int] = field(default_factory=dict)
+    ip: str = ""
 
     @property
     def key(self) -> str:
@@ -182,6 +185,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         images=tuple(sorted(set(_images(spec)))),
         image_key=_image_key(spec),
         requests=extended_requests(spec),
+        ip=_address(status.get("podIP")),
     )
 
 
@@ -238,6 +242,16 @@ def _name(meta: Mapping[str, Any], key: str) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) and _NAME.fullmatch(value) else ""
+
+
+def _address(value: object) -> str:
+    """Return the address of a pod in its shortest form; empty if it cannot be that of one."""
+    try:
+        found = ipaddress.ip_address(value if isinstance(value, str) else "")
+    except ValueError:
+        return ""
+    odd = found.is_loopback or found.is_multicast or found.is_link_local or found.is_unspecified
+    return "" if odd else str(found)
 
 
 def _integer(value: object) -> int:

@@ -39,7 +39,9 @@ from dataclasses import dataclass
 import itertools
 import operator
 
+from controller.config.profile_set import base_name
 from controller.config.sections.resctrl import ResctrlClass
+from controller.config.sections.service_sources import PodAddress
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
@@ -263,6 +265,17 @@ class KubernetesSource:
         for entry in self._entries.values():
             if entry.pod is not None and entry.problem:
                 yield entry.pod, entry.problem
+
+    def addresses(self) -> tuple[PodAddress, ...]:
+        """Return the pods of services that have an address, as of the last scan."""
+        return tuple(
+            PodAddress(workload.service, base_name(workload.profile), entry.pod.ip)
+            for entry in self._entries.values()
+            if (workload := entry.workload) is not None
+            and workload.qos is QosClass.LS
+            and entry.pod is not None
+            and entry.pod.ip
+        )
 
     def workloads_of(self, uids: Collection[str]) -> list[Workload]:
         """Return the workloads of the pods *uids*, as of the last scan."""

@@ -37,12 +37,15 @@ class RawHttpServer:
     """
 
     def __init__(
-        self, answer: bytes | Callable[[socket.socket], None], tls: ssl.SSLContext | None = None
+        self,
+        answer: bytes | Callable[[socket.socket], None],
+        tls: ssl.SSLContext | None = None,
+        address: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         self.answer = answer
         self.requests: list[str] = []
         self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(address)
         self.port: int = self._listener.getsockname()[1]
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._accept)]

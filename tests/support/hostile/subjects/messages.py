@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from controller.config.sections.service_level import Push, ServiceLevelConfig, ServiceSource
+from controller.config.sections.service_sources import Push, ServiceLevelConfig, ServiceSource
 from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.probes.service_level import push
 from controller.probes.service_level.ledger import Ledger, SourceError

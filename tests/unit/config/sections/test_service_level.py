@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.config.load import ConfigError, load
-from controller.config.sections.service_level import (
+from controller.config.sections.service_sources import (
     Endpoint,
     JsonField,
     MetricLine,
@@ -101,7 +101,7 @@ SHOP = "service_level.services.shop"
 @pytest.mark.parametrize(
     ("services", "problem"),
     [
-        ("{}", "service_level.services: must have at least one entry"),
+        ("{}", "service_level: must have services, or pods"),
         ("{shop: {}}", f"{SHOP}: must have exactly one of prometheus, metrics, json, push"),
         (
             "{shop: {push: {}, json: {url: http://a, pointer: /}}}",

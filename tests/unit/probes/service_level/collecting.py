@@ -7,7 +7,7 @@ from pathlib import Path
 import socket
 import time
 
-from controller.config.sections.service_level import (
+from controller.config.sections.service_sources import (
     Endpoint,
     JsonField,
     Push,

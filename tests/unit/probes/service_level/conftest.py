@@ -8,9 +8,7 @@ import tempfile
 
 import pytest
 
-from controller.config.sections.service_level import (
-    ServiceLevelConfig,
-)
+from controller.config.sections.service_sources import ServiceLevelConfig
 from controller.probes.service_level.collector import ServiceLevels
 from tests.unit.probes.service_level.collecting import NOBODY, pushes
 

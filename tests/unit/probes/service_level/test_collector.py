@@ -9,9 +9,7 @@ import shutil
 
 import pytest
 
-from controller.config.sections.service_level import (
-    ServiceLevelConfig,
-)
+from controller.config.sections.service_sources import ServiceLevelConfig
 from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.probes.service_level.collector import ServiceLevels
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError

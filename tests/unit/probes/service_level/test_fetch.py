@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from controller.cli.main import main
-from controller.config.sections.service_level import (
+from controller.config.sections.service_sources import (
     Endpoint,
     JsonField,
     MetricLine,

@@ -16,8 +16,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from controller.config.sections.service_level import Push, ServiceSource
+from controller.config.sections.service_sources import Push, ServiceSource
 from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.probes.service_level import parse as parse_module
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.parse import (
     json_value,
@@ -132,6 +133,7 @@ def test_labels_are_found_in_any_place(line: str) -> None:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that reach the parser of the library, which takes most of the time."""
     lines: list[str] = []
+    parse_module._parse_series.cache_clear()
 
     def parse(text: str) -> Iterator[Metric]:
         lines.extend(text.splitlines())
@@ -147,10 +149,37 @@ def test_other_labels_with_the_same_end_are_not_parsed(parsed: list[str]) -> Non
     others = [b'm{xcode="500",route="/"} %d' % each for each in range(80_000)]
     page = b"\n".join([*others, b'm{code="500",route="/"} 3'])
     assert metric_value(page, "m", LABELS) == 3
-    assert parsed == ['m{code="500",route="/"} 3']
+    assert parsed == ['m{code="500",route="/"} 0']  # its value is read apart
 
 
 MANY = b'm{code="500"} 3\n' * 50_000
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (b'm{code="500"} 3', 3.0),
+        (b'm{code="500", } 3.5e2 1700000000000 ', 350.0),
+        (b'm{code="500",x="a}b{"} -.5', -0.5),
+        (b'm{code="500",x="a\\"b"} 7', 7.0),
+        (b'm{ code="500" }\t+2', 2.0),
+        (b'm{code="500"} 0x10', None),
+        (b'm{code="500"} 1_0', None),
+        (b'm{code="500"} 3 x', None),
+    ],
+)
+def test_a_line_is_read_as_the_library_reads_it(line: bytes, value: float | None) -> None:
+    """Twice: the second time its series is known already."""
+    for _ in range(2):
+        if value is None:
+            with pytest.raises(SourceError):
+                metric_value(line, "m", [("code", "500")])
+        else:
+            assert metric_value(line, "m", [("code", "500")]) == value
+            assert (
+                next(iter(next(iter(text_string_to_metric_families(line.decode()))).samples))[2]
+                == value
+            )
 
 
 def test_many_matching_series_are_ambiguous_before_they_are_parsed(parsed: list[str]) -> None:

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from controller.config.sections.service_level import (
+from controller.config.sections.service_sources import (
     Endpoint,
     MetricLine,
     PrometheusQuery,
@@ -20,7 +20,7 @@ from controller.demo.programs import free_port
 from controller.probes.service_level.fetch import FetchLoop
 from controller.probes.service_level.histogram import HistogramWindow
 from controller.probes.service_level.ledger import SourceError
-from controller.probes.service_level.poll import fetch_all, fetch_figure
+from controller.probes.service_level.poll import Pace, fetch_all, fetch_figure
 from tests.support.http.raw_server import RawHttpServer, ok
 from tests.support.needs import needs_program
 from tests.support.waiting import DEADLINE_S, eventually
@@ -158,3 +158,16 @@ def test_queries_that_give_no_figure(prometheus: str, query: str, reason: str) -
     error = query_once(prometheus, query)
     assert isinstance(error, SourceError)
     assert error.reason == reason
+
+
+def test_many_pods_are_asked_less_often() -> None:
+    pace = Pace()
+    assert pace.every_s(5) == 5
+    pace.pods = 200
+    for _ in range(500):
+        pace.note(0.001)
+    # 200 requests of a millisecond, at 1 % of a CPU.
+    assert pace.every_s(5) == pytest.approx(20, rel=0.01)
+    assert pace.every_s(30) == 30
+    pace.pods = 10
+    assert pace.every_s(5) == 5

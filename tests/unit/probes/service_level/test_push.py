@@ -16,9 +16,7 @@ from typing import Any
 
 import pytest
 
-from controller.config.sections.service_level import (
-    ServiceLevelConfig,
-)
+from controller.config.sections.service_sources import ServiceLevelConfig
 from controller.core.units import NS_PER_MS
 from controller.probes.service_level import runner
 from controller.probes.service_level.collector import ServiceLevels

@@ -105,6 +105,24 @@ def test_the_qos_class_of_a_pod_whose_status_has_none_yet(
     assert parse_pod(raw).qos_class == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("fd00:0::7", "fd00::7"),
+        ("127.0.0.1", ""),
+        ("169.254.169.254", ""),
+        ("224.0.0.1", ""),
+        ("0.0.0.0", ""),
+        ("10.0.0.7:80@example.org", ""),
+        (7, ""),
+        (None, ""),
+    ],
+)
+def test_an_address_is_one_that_a_pod_can_have(given: object, kept: str) -> None:
+    assert parse_pod({**raw_running_pod(), "status": {"podIP": given}}).ip == kept
+
+
 def test_the_key_of_the_images_changes_with_the_tag_and_not_with_the_order() -> None:
     def key(*images: object) -> str:
         containers = [{"name": f"c{n}", "image": image} for n, image in enumerate(images)]
