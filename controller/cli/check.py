@@ -67,4 +67,6 @@ def _print_figures(config: "ServiceLevelConfig | None") -> int:
     for source, answer in fetch_all(() if config is None else config.sources):
         failed |= isinstance(answer, Exception)
         print(f"{source.service}: {answer}")
+    for profile in () if config is None else config.pods:
+        print(f"pods with profile {profile}: asked by the agent of their node only")
     return FAILED if failed else DONE

@@ -275,6 +275,10 @@ def test_check_polls_every_source(tmp_path: Path, capsys: pytest.CaptureFixture[
         config.write_text(good + f'    shop: {{json: {{url: "{bad.url}", pointer: /p99}}}}\n')
         assert main(["check", "--ask", "--config", str(config)]) == 1
         assert "shop: HTTP status 500\n" in capsys.readouterr().out
+        pods = f"{good}  pods: {{default: {{port: 80, metric: x}}}}\nkubernetes: {{node: n}}\n"
+        config.write_text(pods)
+        assert main(["check", "--ask", "--config", str(config)]) == 0
+        assert "pods with profile default: asked by the agent" in capsys.readouterr().out
 
 
 def test_many_requests_at_once_need_one_thread() -> None:
