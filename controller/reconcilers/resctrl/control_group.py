@@ -8,7 +8,7 @@ are set, but no task is moved into it or out of it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import logging
 
 from actuators.executor import Executor
@@ -79,6 +79,8 @@ class ControlGroups:
         self.facts: ResctrlFacts | None = None
         if config.manage and self._info is not None:
             self.facts = self._info.facts
+        if self._classes and self._info is None:
+            _log.warning("resctrl.classes have no effect: %s", self.problem)
 
     @property
     def state(self) -> GroupState:
@@ -93,8 +95,15 @@ class ControlGroups:
             elsewhere=tasks.elsewhere if present else 0,
             joined=tasks.joined,
             left=tasks.left,
-            classes=self._classes.state,
+            classes=self._class_states,
         )
+
+    @property
+    def _class_states(self) -> tuple[ClassState, ...]:
+        found = self._classes.state
+        if self._info is not None:
+            return found
+        return tuple(replace(each, problem=self.problem) for each in found)
 
     @property
     def moves_tasks(self) -> bool:
