@@ -144,10 +144,8 @@ def _suppress(fields: Fields, facts: Facts, result: Imported) -> None:
 
 def _resctrl(fields: Fields, facts: Facts, result: Imported) -> None:
     at = (_QOS, "beClass", "resctrlQOS")
-    found = fields.take_group(*at)
-    if found.pop("enable", None) is not True:
-        for key, value in found.items():
-            result.miss((*at, key), value, "disabled in Koordinator")
+    found = _take_enabled(fields, at, result)
+    if found is None:
         return
     knobs = result.profile.setdefault("knobs", {})
     bandwidth = found.pop("mbaPercent", None)
@@ -184,12 +182,8 @@ def _resctrl_classes(fields: Fields, result: Imported) -> None:
     """Translate the fixed limits of services to classes of resctrl."""
     for group, values in _RESCTRL_CLASSES.items():
         at = (_QOS, group, "resctrlQOS")
-        found = fields.take_group(*at)
-        if not found:
-            continue
-        if found.pop("enable", None) is not True:
-            for key, value in found.items():
-                result.miss((*at, key), value, "disabled in Koordinator")
+        found = _take_enabled(fields, at, result)
+        if found is None:
             continue
         begin, end, bandwidth = (
             found.pop(key, default)
@@ -213,6 +207,16 @@ def _resctrl_classes(fields: Fields, result: Imported) -> None:
             result.notes.append(f"resctrl.classes {name}: as in Koordinator (resctrlQOS)")
         for key, value in found.items():
             result.miss((*at, key), value, "not known to this import")
+
+
+def _take_enabled(fields: Fields, at: Field, result: Imported) -> dict[str, Any] | None:
+    """Return the settings at *at*; ``None`` if there are none, or they are disabled."""
+    found = fields.take_group(*at)
+    if found.pop("enable", None) is True:
+        return found
+    for key, value in found.items():
+        result.miss((*at, key), value, "disabled in Koordinator")
+    return None
 
 
 def _sched(fields: Fields, result: Imported) -> None:
@@ -240,13 +244,10 @@ def _network(fields: Fields, facts: Facts, result: Imported) -> None:
     tiers = {}
     for group, name in _TIERS:
         at = (_QOS, group, "networkQOS")
-        found = fields.take_group(*at)
-        if not found:
+        found = _take_enabled(fields, at, result)
+        if found is None:
             continue
-        if found.pop("enable", None) is not True:
-            for key, value in found.items():
-                result.miss((*at, key), value, "disabled in Koordinator")
-        elif (tier := _tier(found)) is None:
+        if (tier := _tier(found)) is None:
             result.miss(at, found, "not amounts that a tier can have")
         else:
             tiers[name] = tier
