@@ -1,19 +1,37 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Probes of the tests in the guest; each program is compiled once, which takes fifteen seconds."""
+"""Parts of several tests in the guest: a probe, resctrl, and an executor."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from actuators.executor import Executor
+from controller.host.facts import CgroupLayout
 from controller.probes.sched import SchedProbe
+from tests.kernel.knobs import executor
 from tests.kernel.test_counters import counting
+from tests.vm.guest.resctrl import mounted
 
 
 @pytest.fixture(scope="module")
 def counting_probe() -> Iterator[SchedProbe]:
-    """The sched probe with counters."""
+    """The sched probe with counters; its program is compiled once, which takes fifteen seconds."""
     loaded = counting()
     assert loaded.untyped == ""
     yield loaded
     loaded.close()
+
+
+@pytest.fixture
+def resctrl() -> Iterator[Path]:
+    """The mount point of resctrl, mounted by another program."""
+    with mounted() as point:
+        yield point
+
+
+@pytest.fixture
+def agent(cgroup_layout: CgroupLayout, tmp_path: Path) -> Executor:
+    """The executor of an agent."""
+    return executor(cgroup_layout, tmp_path)

@@ -31,7 +31,6 @@ from tests.vm.guest.resctrl import (
     group_of,
     groups,
     is_mounted,
-    mounted,
     move,
     sleepers,
 )
@@ -42,17 +41,6 @@ SECOND = 1_000_000_000
 GROUP_TARGET = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, GROUP)
 
 Restart = Callable[[], Executor]
-
-
-@pytest.fixture
-def resctrl() -> Iterator[Path]:
-    with mounted() as point:
-        yield point
-
-
-@pytest.fixture
-def agent(cgroup_layout: CgroupLayout, tmp_path: Path) -> Executor:
-    return executor(cgroup_layout, tmp_path)
 
 
 @pytest.fixture

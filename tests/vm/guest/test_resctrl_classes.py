@@ -17,7 +17,6 @@ from controller.host.resctrl import RESCTRL_DIR, parse_schemata
 from controller.probes.cgroup_moves import Move, Moves
 from controller.reconcilers.resctrl.class_groups import ClassState
 from controller.reconcilers.resctrl.control_group import ControlGroups
-from tests.kernel.knobs import executor
 from tests.support.cgroups import remove_cgroup
 from tests.vm.guest.resctrl import (
     CONFIG,
@@ -25,7 +24,6 @@ from tests.vm.guest.resctrl import (
     best_effort,
     group_of,
     groups,
-    mounted,
     move,
     service,
     sleepers,
@@ -38,17 +36,6 @@ GOLD = ResctrlClass("gold", 0.5, 1, 1)
 SILVER = ResctrlClass("silver", 0, 0.5, 0.45)
 BRONZE = ResctrlClass("bronze", 0, 0.3, 0.3)
 CLASSES = CONFIG._replace(classes=(GOLD, SILVER, BRONZE))
-
-
-@pytest.fixture
-def resctrl() -> Iterator[Path]:
-    with mounted() as point:
-        yield point
-
-
-@pytest.fixture
-def agent(cgroup_layout: CgroupLayout, tmp_path: Path) -> Executor:
-    return executor(cgroup_layout, tmp_path)
 
 
 @pytest.fixture
