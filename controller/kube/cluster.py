@@ -324,7 +324,7 @@ class Cluster:
         for pod, text in ignored:
             if self._ignored.get(pod.uid) != text:
                 regarding = Regarding("Pod", pod.namespace, pod.name, pod.uid)
-                self._events.emit(regarding, Reason.LABEL, text)
+                self._events.emit(regarding, Reason.LABEL, text, topic=text)
         self._ignored = {pod.uid: text for pod, text in ignored}
         texts = [*self._state.conflicts, *(f"{pod.key}: {text}" for pod, text in ignored)]
         texts += [

@@ -54,6 +54,5 @@ def test_a_pod_over_its_memory_is_ended_and_its_neighbours_are_not(
             assert int(events["oom_kill"]) == 1
             # The neighbour, which ran before the agent did and uses little.
             assert (node.best_effort / "cgroup.procs").read_text() == f"{pids[0]}\n"
-            assert runs_already.read_text() in ("max\n", f"{48 * MIB}\n")
             assert agent.stop() == 0
         assert limit.read_text() == "max\n" == runs_already.read_text()
