@@ -22,6 +22,7 @@ import time
 from typing import NamedTuple, NoReturn
 
 from controller.agent.agent_end import RESTART_REASONS, AgentEnd, explain_end
+from controller.agent.silence import Silence
 from controller.host.oom import read_oom
 from controller.host.service_manager import ServiceManager
 from controller.host.state_dir import Lock, LockError, release_command
@@ -43,16 +44,19 @@ _SUSPENDED_S = 3.0
 class Limits(NamedTuple):
     """Time limits of the guardian, in seconds.
 
-    ``heartbeat_s``: an agent without a heartbeat for this long is killed. ``start_s`` replaces it
-    until the first heartbeat, because compiling the probes takes seconds where CPUs are scarce,
-    and no knob is held yet. ``stop_s``: time to end after SIGTERM, which begins with the restore.
-    ``restore_s``: after it a restore is killed, and made ``restores`` times at most. It takes up to
-    a second of CPU time, knobs that are restored stay so, and service managers mostly allow 30 s
-    for a stop. The guardian gives up after ``quick_deaths`` agents in a row that ended within
-    ``quick_s``. Before a restart it waits ``backoff_s``, twice as long after each quick death.
+    ``heartbeat_s``: an agent without a heartbeat for this long is killed. ``starved_s`` replaces it
+    while the agent waits for a CPU, because a new agent would wait as well, and would have to start
+    first. ``start_s`` replaces it until the first heartbeat, because compiling the probes takes
+    seconds where CPUs are scarce, and no knob is held yet. ``stop_s``: time to end after SIGTERM,
+    which begins with the restore. ``restore_s``: after it a restore is killed, and made
+    ``restores`` times at most. It takes up to a second of CPU time, knobs that are restored stay
+    so, and service managers mostly allow 30 s for a stop. The guardian gives up after
+    ``quick_deaths`` agents in a row that ended within ``quick_s``. Before a restart it waits
+    ``backoff_s``, twice as long after each quick death.
     """
 
     heartbeat_s: float = 10.0
+    starved_s: float = 60.0
     start_s: float = 120.0
     stop_s: float = 10.0
     restore_s: float = 12.0
@@ -224,7 +228,8 @@ def _run_agent_once(
     pidfd = os.pidfd_open(pid)
     try:
         lock.set_owners([guardian, pid])
-        stopped, killed = _watch(pidfd, beats_fd, signals, limits, lock, manager)
+        silence = Silence(pid, limits.heartbeat_s, limits.starved_s)
+        stopped, killed = _watch(pidfd, beats_fd, signals, limits, lock, manager, silence)
         # Still running after _watch: killed, but hanging in the kernel.
         ended, status = os.waitpid(pid, os.WNOHANG)
     finally:
@@ -242,6 +247,7 @@ def _watch(
     limits: Limits,
     lock: Lock,
     manager: ServiceManager,
+    silence: Silence,
 ) -> tuple[bool, bool]:
     # Return when the agent is dead, or will be without running again: whether it had been asked to
     # stop, and whether it was killed here.
@@ -262,7 +268,7 @@ def _watch(
             if not _drain(beats_fd):
                 poll.unregister(beats_fd)  # closed: the agent is ending, its pidfd follows
             elif not stopped:
-                deadline = now + limits.heartbeat_s
+                deadline = silence.begin(now)
                 manager.ready()
             started = True
         for number in signals.pop():
@@ -279,18 +285,28 @@ def _watch(
             if killed:
                 _log.error("the agent was killed and hangs in the kernel: going on without it")
                 return stopped, True
-            if stopped and not started:
-                # It compiles or waits for a CPU, and holds nothing yet.
-                _log.info("the agent has not finished its start: ending it")
-            else:
-                what = "does not stop" if stopped else "is silent"
-                _log.error("the agent %s: killing it", what)
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            killed = True
-            deadline = now + limits.stop_s
+            more_s = silence.allow_s(now) if started and not stopped else 0.0
+            if not more_s:
+                _tell_limit(started, stopped)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                killed = True
+            deadline = now + (more_s or limits.stop_s)
         # The agent is within its limit, or was killed: the guardian does its work.
         manager.alive(now)
         polled = now
+
+
+def _tell_limit(started: bool, stopped: bool) -> None:
+    # Say why the agent is killed now.
+    if stopped and not started:
+        # It compiles or waits for a CPU, and holds nothing yet.
+        _log.info("the agent has not finished its start: ending it")
+    elif stopped:
+        _log.error("the agent does not stop: killing it")
+    elif not started:
+        _log.error("the agent takes too long to start: killing it")
+    else:
+        _log.error("the agent is silent: killing it")
 
 
 def _run_agent(

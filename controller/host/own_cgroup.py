@@ -34,6 +34,7 @@ __all__ = (
     "is_shared",
     "leave_own_cgroup",
     "raise_session",
+    "raise_weight",
     "remove_own_cgroup",
     "shorten_slice",
 )
@@ -87,13 +88,27 @@ class OwnWeight:
         """Take how late the tick of *now_ns* (CLOCK_MONOTONIC) begins."""
         if self._file is None:
             return
-        if late_ns >= _LATE_NS:
+        late = late_ns >= _LATE_NS
+        if late:
             self._high_until_ns = now_ns + _HIGH_NS
         wanted = self._high if now_ns < self._high_until_ns else self._low
-        if wanted != self._present:
+        # Another agent in the same cgroup may have written less.
+        if late or wanted != self._present:
             self._present = wanted
             with contextlib.suppress(OSError):  # removed by an agent that has just ended
                 self._file.write_text(str(wanted))
+
+
+def raise_weight() -> None:
+    """Give ``OWN_CGROUP`` the high weight, if this process is in there, until a tick was in time.
+
+    For the guardian of an agent that does not get as far as its next tick. That tick is late.
+    """
+    with contextlib.suppress(HostError, OSError):
+        layout = find_cgroup_layout()
+        if _path_of_self(layout) == f"/{OWN_CGROUP}":
+            file = layout.mount / OWN_CGROUP / _WEIGHT_FILE[layout.version]
+            file.write_text(str(_HIGH[layout.version]))
 
 
 def enter_own_cgroup(pids: Iterable[int]) -> bool:

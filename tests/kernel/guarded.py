@@ -7,10 +7,11 @@ guardian as ``name=seconds``. An agent waits for a line of standard input before
 
 Then: ``live``, ``deaf`` (ignore SIGTERM), ``slow`` (also without a heartbeat, as during a long
 start), ``silent`` (one heartbeat, then SIGSTOP to itself), ``frozen:PATH`` (the same, but in the
-freezer cgroup PATH), ``stuck`` (the restore after the agent's first death hangs, and the next one
-is killed), ``hungry`` (take memory until killed). Without waiting: ``die`` (exit code 3), ``wrong``
-(exit code 2), ``done`` (exit code 0), and ``nothing``, which does not squeeze. ``steer`` writes
-random values to the cgroup and its children until the end, refused or not.
+freezer cgroup PATH), ``busy:PATH`` (one heartbeat, then a loop in the cgroup PATH), ``stuck`` (the
+restore after the agent's first death hangs, and the next one is killed), ``hungry`` (take memory
+until killed). Without waiting: ``die`` (exit code 3), ``wrong`` (exit code 2), ``done`` (exit code
+0), and ``nothing``, which does not squeeze. ``steer`` writes random values to the cgroup and its
+children until the end, refused or not.
 """
 
 import importlib
@@ -92,15 +93,17 @@ def print_fds_of_a_child() -> None:
     os.waitpid(child, 0)
 
 
-def fall_silent(heartbeat: guardian.Heartbeat, freezer: str) -> None:
+def fall_silent(heartbeat: guardian.Heartbeat, how: str, cgroup: str) -> None:
     """Send one heartbeat and do nothing more, also not what a signal asks for."""
-    if freezer:
-        Path(freezer, "cgroup.procs").write_text(str(os.getpid()))
+    if cgroup:
+        Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
     heartbeat.beat()
-    if freezer:
-        Path(freezer, "freezer.state").write_text("FROZEN")  # on v1 not even SIGKILL ends it
-    else:
+    if how == "frozen":
+        Path(cgroup, "freezer.state").write_text("FROZEN")  # on v1 not even SIGKILL ends it
+    elif how == "silent":
         os.kill(os.getpid(), signal.SIGSTOP)
+    while True:  # "busy"
+        pass
 
 
 def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: str) -> int:
@@ -130,14 +133,15 @@ def agent(heartbeat: guardian.Heartbeat, state_dir: Path, cgroup: Path, then: st
         while True:
             hoard.append(bytes(1 << 20))
     print_fds_of_a_child()
-    is_silent = then == "silent" or then.startswith("frozen:")
+    how, _, within = then.partition(":")
+    is_silent = how in ("silent", "frozen", "busy")
     if not is_silent and then != "slow":
         heartbeat.beat()  # before the test knows: for the guardian the start is over
     print(f"squeezed {os.getpid()}", flush=True)
     if then in _EXIT_CODES:
         return _EXIT_CODES[then]
     if is_silent:
-        fall_silent(heartbeat, then.partition(":")[2])
+        fall_silent(heartbeat, how, within)
     while not stop:
         if then != "slow":
             heartbeat.beat()

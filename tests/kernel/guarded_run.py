@@ -59,6 +59,15 @@ class Guarded:
                 return int(match[1])
         raise AssertionError(self.process.communicate()[1])
 
+    def wait_logged(self, text: str) -> None:
+        """Wait until the program logs *text*; its agent must not be killed before."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            assert "killing it" not in line
+            if text in line:
+                return
+        raise AssertionError(f"ended without {text!r} in its log")
+
     def wait_restored(self) -> None:
         """Wait until the knobs are as before."""
         eventually("restored", lambda: dump(self.pod) == self.before)

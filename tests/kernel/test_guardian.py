@@ -16,7 +16,7 @@ from actuators.freezer import freezers
 from controller.agent.restore import release
 from controller.host.facts import CgroupLayout
 from tests.kernel.guarded_run import alive, guarded
-from tests.kernel.knobs import dump, make_limited
+from tests.kernel.knobs import dump, make_child, make_limited, set_quota
 from tests.support.cgroups import remove_cgroup
 from tests.support.waiting import DEADLINE_S, eventually
 
@@ -65,6 +65,24 @@ def test_an_agent_without_heartbeat_is_killed_and_restored(pod: Path, tmp_path: 
 
 
 @pytest.mark.thorough
+def test_an_agent_that_waits_for_a_cpu_is_not_killed_until_it_hangs(
+    pod: Path, tmp_path: Path, cgroup_root: Path
+) -> None:
+    starved = make_child(cgroup_root, "starved")
+    set_quota(starved, 1_000, 1_000_000)  # it runs for 1 ms, and waits for 999 ms
+    with guarded(
+        tmp_path, pod, f"busy:{starved}", heartbeat_s=1.0, starved_s=DEADLINE_S
+    ) as program:
+        agent = program.squeezed()
+        squeezed = dump(pod)
+        program.wait_logged("it waits for a CPU")
+        assert alive(agent)
+        assert dump(pod) == squeezed != program.before
+        os.kill(agent, signal.SIGSTOP)  # it hangs, and waits for nothing
+        program.wait_restored()
+        assert not alive(agent)
+
+
 def test_after_sigkill_of_both_the_next_start_restores_first(pod: Path, tmp_path: Path) -> None:
     with guarded(tmp_path, pod) as program:
         program.kill_both(program.squeezed())

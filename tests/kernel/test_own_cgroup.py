@@ -22,9 +22,11 @@ from controller.host.own_cgroup import (
     enter_own_cgroup,
     is_shared,
     leave_own_cgroup,
+    raise_weight,
     remove_own_cgroup,
 )
 from tests.kernel.agent import AgentRun, Site
+from tests.kernel.knobs import set_weight
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
@@ -95,10 +97,16 @@ def test_the_weight_is_high_for_half_a_minute_after_a_late_tick(own: Path) -> No
             for now_s, late_ms in ((0.0, 0), (1.0, 49), (2.0, 50), (31.9, 0), (32.1, 0)):
                 weight.update(round(now_s * NS_PER_SEC), late_ms * 1_000_000)
                 found.append(weight_of(own))
+            raise_weight()  # as the guardian of an agent without a tick
+            found.append(weight_of(own))
+            for late_ms in (60, 60):
+                set_weight(own, 6)  # by another agent
+                weight.update(40 * NS_PER_SEC, late_ms * 1_000_000)
+                found.append(weight_of(own))
         finally:
             leave_own_cgroup()
         low = found[0]
-        return first == 10 and low < 0.1 and found == [low, low, 10, 10, low]
+        return first == 10 and low < 0.1 and found == [low, low, 10, 10, low, 10, 10, 10]
 
     # Other agents of this host are in the same cgroup, and write its weight, too.
     eventually("a series of this process alone", follows_ticks)

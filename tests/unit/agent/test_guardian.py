@@ -16,12 +16,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller.agent import guardian
+from controller.agent import guardian, silence
 from controller.host.service_manager import ServiceManager
 from controller.host.state_dir import Lock
+from controller.host.threads import Threads, _Thread
 
 LIMITS = guardian.Limits(heartbeat_s=10.0, start_s=120.0, stop_s=5.0)
 PIDFD = 1000  # of no process: nothing is sent to it
+PID = 1 << 30  # of no process
 BEAT, DIES = "beat", "dies"
 
 
@@ -57,7 +59,13 @@ class World(guardian._Signals):
     def watch(self, limits: guardian.Limits = LIMITS) -> bool:
         """Return whether the agent had been asked to stop."""
         stopped, killed = guardian._watch(
-            PIDFD, self.beats_fd, self, limits, self._lock, self.manager
+            PIDFD,
+            self.beats_fd,
+            self,
+            limits,
+            self._lock,
+            self.manager,
+            silence.Silence(PID, limits.heartbeat_s, limits.starved_s),
         )
         assert killed == any(number == signal.SIGKILL for _, number in self.sent)
         return stopped
@@ -133,6 +141,24 @@ def test_heartbeats_keep_an_agent_alive_and_silence_ends_it(worlds: list[World])
     assert world.sent == [(round(beats[-1][0] + LIMITS.heartbeat_s, 3), signal.SIGKILL)]
 
 
+def test_an_agent_that_waits_for_a_cpu_may_be_silent_longer(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read_threads(_pid: int) -> Threads:
+        # One thread, which waits until the second 40 and sleeps from then on.
+        queued_ns = int(min(world.now_s, 40.0) * 1e9)
+        return Threads(int(world.now_s * 1e9), {1: _Thread("main", "S", "-", 0, queued_ns)})
+
+    monkeypatch.setattr(silence, "read_threads", read_threads)
+    worlds.append(world := World((1.0, BEAT), (39.0, BEAT)))
+    assert not world.watch()
+    assert world.sent == [(39.0 + LIMITS.heartbeat_s, signal.SIGKILL)]
+    assert caplog.text.count("the agent is silent for 10s: it waits for a CPU") == 1
+    worlds.append(world := World((1.0, BEAT)))
+    assert not world.watch(LIMITS._replace(starved_s=30.0))
+    assert world.sent == [(1.0 + 30.0, signal.SIGKILL)]
+
+
 def test_until_the_first_heartbeat_a_start_may_take_longer(worlds: list[World]) -> None:
     worlds.append(world := World((119.0, BEAT), (125.0, DIES)))
     assert not world.watch()
@@ -147,11 +173,12 @@ def test_a_pause_of_the_whole_host_is_not_a_missing_heartbeat(worlds: list[World
     world.suspended = (2.0, 3600.0)
     assert not world.watch()
     assert world.sent == []
-    # What is silent after the pause as well is killed.
+    # What is silent after the pause as well is killed, when its threads were compared.
     worlds.append(world := World((1.0, BEAT)))
     world.suspended = (2.0, 3600.0)
     assert not world.watch()
-    assert world.sent == [(3600.0 + LIMITS.stop_s, signal.SIGKILL)]
+    compared_s = 3600.0 + LIMITS.stop_s
+    assert world.sent == [(compared_s + LIMITS.heartbeat_s / 10, signal.SIGKILL)]
 
 
 def test_a_pause_of_the_whole_host_takes_no_time_of_a_restore(worlds: list[World]) -> None:
