@@ -17,15 +17,15 @@ import time
 from typing import TYPE_CHECKING
 
 from actuators import registry
-from actuators.base import PENDING, RestoreReport
+from actuators.base import RestoreReport
 from actuators.core_scheduling.cookie import CoreCookie
 from actuators.executor import Executor
 from actuators.journal import Journal
-from actuators.oom_order import OOM, OomOrder
+from actuators.oom_order import OomOrder
 from actuators.tasks import members
 from controller.agent.eviction import EvictionDispatcher
-from controller.agent.knob_poller import KnobPoller
-from controller.agent.knob_targets import KnobTargets, target_of
+from controller.agent.knob_targets import target_of
+from controller.agent.knob_writer import KnobWriter
 from controller.agent.sampler import Sampler
 from controller.agent.workload_scanner import WorkloadScanner
 from controller.config.load import Config
@@ -35,16 +35,13 @@ from controller.core.in_force import InForce
 from controller.core.memory.room import margin_bytes
 from controller.core.model import (
     Knob,
-    KnobReading,
     Mode,
     Pause,
     QosClass,
     Snapshot,
-    TargetKind,
     Workload,
 )
 from controller.core.settings import Settings
-from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import diff_workloads, unpaused
 from controller.host.disks import find_disks, weighted_disks
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
@@ -72,19 +69,15 @@ __all__ = ("Node",)
 
 _log = logging.getLogger(__name__)
 
-# A restore that the kernel refused is tried for up to a second, and again after this.
-_RELEASE_AGAIN_NS = 10 * NS_PER_SEC
 # With so many margins available or less the memory guard looks at memory in each tick.
 _SHORT_MARGINS = 2
-# What is held in observe mode too: measuring needs it.
-_MEASURING = frozenset({Knob.RESCTRL_MOUNT, Knob.RESCTRL_MONITOR})
 
 
 class Node:
     """Probes, workloads and knobs of this host. Not thread-safe: for the control thread only.
 
-    ``enforcing``: whether knobs are written (enforce mode). ``workloads``: the ones measured and
-    steered now. ``journals``: the records of what is held.
+    ``knobs``: what is written. ``workloads``: the ones measured and steered now. ``journals``: the
+    records of what is held.
 
     :param runtime_pods: see ``KubernetesSource``.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
@@ -99,30 +92,34 @@ class Node:
         self._scanner = WorkloadScanner(self._layout)
         workloads = self._scanner.first(config)
         cookies = CoreCookie(config.state_dir)
-        self.enforcing = config.settings.mode is Mode.ENFORCE
         self.links = self._make_links(config)
         programs = None if self.links is None else self.links.programs
         journal = Journal(config.state_dir / JOURNAL)
         oom_order = OomOrder(self._layout, config.state_dir)
         self.journals = journal, cookies.registry, oom_order
         actuators = registry.build(self._layout, cookies, oom_order, programs)
-        self._executor = Executor(journal, actuators)
-        self.resctrl = ControlGroups(config.resctrl, self._executor, self._layout)
-        self._knob_poller = KnobPoller(self._executor)
-        monitor = ResctrlMonitor(config.resctrl, self._executor, self._layout)
+        executor = Executor(journal, actuators)
+        self.resctrl = ControlGroups(config.resctrl, executor, self._layout)
+        monitor = ResctrlMonitor(config.resctrl, executor, self._layout)
         follows = self.resctrl.has_class
         self.sampler = Sampler(self._layout, config.counters, monitor, follows)
         self._memory = MemoryMeter(find_memory(self._layout.unified))
-        self.oom = OomReconciler(self._executor, oom_order)
+        self.oom = OomReconciler(executor, oom_order)
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
         self.services = ServiceLevels(config.service_level)
         self._own_link_problems: Mapping[str, str] = {}
-        self._knob_targets = KnobTargets()
+        self.knobs = KnobWriter(
+            executor,
+            self.sampler,
+            resctrl=self.resctrl,
+            links=self.links,
+            cores=self.cores,
+            oom=self.oom,
+            enforcing=config.settings.mode is Mode.ENFORCE,
+        )
         self.workloads: tuple[Workload, ...] = ()
         self._pause: Pause | None = None
         self._steered: tuple[Workload, ...] = ()  # paused ones as system workloads
-        self._released_ns: int | None = None
-        self._left_ns = 0  # when a refused restore was last repeated
         # Number of workloads with network limits of their own.
         self._limited = 0
         if self.resctrl.moves_tasks:
@@ -133,7 +130,7 @@ class Node:
         self._write_note: Callable[[], None] = lambda: None
         self.cluster = self._make_cluster(config, runtime_pods)
         self._evictions = EvictionDispatcher(
-            HostEvictions(config.eviction, self._layout, self._executor),
+            HostEvictions(config.eviction, self._layout, executor),
             None if self.cluster is None else self.cluster.evictions,
             config.state_dir,
         )
@@ -205,9 +202,9 @@ class Node:
         differ from those that the node was made from.
         """
         enforcing = config.settings.mode is Mode.ENFORCE
-        if enforcing is not self.enforcing:
+        if enforcing is not self.knobs.enforcing:
             self.restore()
-            self.enforcing = enforcing
+            self.knobs.enforcing = enforcing
         self.cores.reconfigure(config.settings.core)
         if enforcing and self.cores.allows(config.settings.core):
             # Before the first cookie, which must not wait for a compiler in the middle of a tick.
@@ -215,14 +212,14 @@ class Node:
         self.services.reconfigure(config.service_level)
         self._reconfigure_memory(config.settings)
         self.resctrl.set_profiles(config.settings.profiles)
-        self._knob_targets.reconfigure(config.settings)
+        self.knobs.reconfigure(config.settings)
         self.sampler.reconfigure(config.settings)
         self.set_workloads(workloads)
 
     def _reconfigure_memory(self, settings: Settings) -> None:
         guard = settings.memory
         self.oom.reconfigure(guard is not None)
-        if guard is None or not self.enforcing:
+        if guard is None or not self.knobs.enforcing:
             self._memory.reconfigure(False)
         else:
             short = _SHORT_MARGINS * margin_bytes(guard, settings.host)
@@ -234,21 +231,6 @@ class Node:
         return self.cluster is None or self.cluster.pods_known
 
     @property
-    def knobs(self) -> tuple[KnobReading, ...]:
-        """The last readings of all knobs that the agent may write or has written."""
-        return self._knob_poller.all
-
-    @property
-    def overwritten(self) -> Mapping[Knob, int]:
-        """How often a foreign value replaced one that the agent had written, by knob."""
-        return self._executor.overwritten
-
-    @property
-    def routine(self) -> Mapping[Knob, int]:
-        """How often a routine of kubelet or systemd undid a value of the agent, by knob."""
-        return self._executor.routine
-
-    @property
     def pause(self) -> Pause | None:
         """The pause in force in the last tick."""
         return self._pause
@@ -256,7 +238,7 @@ class Node:
     @property
     def follows_closely(self) -> bool:
         """Whether something is to be read in each tick: new knobs, shaped links, cookies."""
-        return self._knob_poller.has_unread or self.links is not None or self.cores.engaged
+        return self.knobs.has_unread or self.links is not None or self.cores.engaged
 
     @property
     def link_problems(self) -> Mapping[str, str]:
@@ -318,7 +300,7 @@ class Node:
         """Measure and steer exactly *workloads* from now on."""
         change = diff_workloads(self.workloads, workloads)
         self._limited += sum(map(is_limited, change.added)) - sum(map(is_limited, change.removed))
-        self._knob_targets.set_workloads(workloads, change)
+        self.knobs.set_workloads(workloads, change)
         self.workloads = workloads
         self.sampler.set_workloads(workloads)
         self._set_steered()
@@ -342,46 +324,10 @@ class Node:
         self.oom.set_workloads(self._steered)
 
     def refresh_targets(self) -> None:
-        """Renew the list of knobs to read back: those the agent may write or has written.
-
-        All are read a few at a time in ``poll``, new ones first. Foreign values are noticed by
-        these readings.
-        """
-        self._restore_ceded_knobs()
-        self._restore_refused()
-        # Knobs of workloads that the configuration no longer names must still be restored.
-        held = (
-            target
-            for target in self._executor.held()
-            if target.kind is not TargetKind.VETH
-            and target.scope != OOM
-            and not self.resctrl.is_of_class(target)
-        )
-        links = () if self.links is None else self.links.targets
-        groups = self.resctrl.targets(enforcing=self.enforcing)
-        assumed = () if self.links is None or self.enforcing else self.links.unlimited()
-        wanted = self._knob_targets.select((*links, *groups, *self.cores.targets, *held))
-        self._knob_poller.set_targets(wanted, assumed)
-
-    def _restore_ceded_knobs(self) -> None:
-        """Restore the knobs that belong to another agent of this node, and stop reading them."""
-        if self.cluster is None:
-            return
-        ceded = self.cluster.ceded_knobs(self._executor.holds, time.monotonic_ns())
-        if new := self._knob_targets.cede(ceded):
-            _log_report(self._executor.restore_all(new))
-            if Knob.RESCTRL_GROUP in new:
-                self.resctrl.reset()
-
-    def _restore_refused(self) -> None:
-        """Restore again what was not to be held any more, and the kernel refused to restore."""
-        knobs = self._knob_targets.ceded if self.enforcing else frozenset(Knob) - _MEASURING
-        now_ns = time.monotonic_ns()
-        if self._executor.holds_any(knobs) and now_ns - self._left_ns >= _RELEASE_AGAIN_NS:
-            self._left_ns = now_ns
-            report = self._executor.restore_all(knobs)
-            done = (each for each in report.results if each.result not in PENDING)
-            _log_report(RestoreReport(results=tuple(done)))  # the others were logged before
+        """Leave alone what another agent of this node controls, and renew the knobs to read."""
+        if self.cluster is not None:
+            self.knobs.cede(self.cluster.ceded_knobs(self.knobs.holds, time.monotonic_ns()))
+        self.knobs.refresh_targets()
 
     @property
     def pause_annotation(self) -> str | None:
@@ -407,10 +353,10 @@ class Node:
         measured = self.sampler.poll()
         if self.sampler.reading is not None and self.sampler.reading.rearranged:
             self.cores.set_workloads(self._steered)  # slots may have changed hands
-        self._knob_poller.poll(measured.time_ns)
+        self.knobs.poll(measured.time_ns)
         return replace(
             measured,
-            knobs=self.knobs,
+            knobs=self.knobs.readings,
             services=self.services.poll(measured.time_ns),
             links=() if self.links is None else self.links.samples(measured.time_ns),
             core_overlap_ratio=self.cores.overlap(measured.time_ns),
@@ -423,32 +369,20 @@ class Node:
     def execute(self, plan: Plan, arrived: Collection[str] = ()) -> tuple[Outcome, ...]:
         """Write the actions of *plan* and run the reconcilers; return what was read back.
 
-        For enforce mode. The reconcilers of links and of resctrl groups run first, because actions
-        of *plan* write to the objects that they make.
+        For enforce mode.
 
         :param arrived: the ids of pods of which a container is about to run.
         """
-        now_ns = time.monotonic_ns()
+        was_released = self.knobs.released
+        outcomes = self.knobs.execute(plan, self._first_moves(arrived))
         if plan.released:
-            return self._release(plan, now_ns)
-        self._released_ns = None
-        if self.cores.engaged:
-            self.sampler.load_moves()
-        moves = self.sampler.moves()
-        resctrl_owned = Knob.RESCTRL_GROUP not in self._knob_targets.ceded
-        new_group = resctrl_owned and self.resctrl.reconcile(
-            now_ns, moves, self._first_moves(arrived)
-        )
-        if (self.links is not None and self.links.reconcile(self._executor, now_ns)) or new_group:
-            self.refresh_targets()
-        outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
-        self._knob_poller.update(outcomes)
+            if not was_released:
+                self._evictions.reset()
+            return outcomes
         # Work that grows has to be seen before it reaches a limit that was lowered for a service.
         self._memory.closely = any(
             each.knob is Knob.MEMORY_MAX and each.part > 0 for each in plan.rungs
         )
-        self.cores.reconcile(now_ns, moves)
-        self.oom.reconcile(now_ns)
         return outcomes
 
     def _first_moves(self, arrived: Collection[str]) -> tuple[Move, ...]:
@@ -461,18 +395,6 @@ class Node:
             for each in self.cluster.workloads_of(arrived)
             for tid, _ in members(mount, version, [(target_of(each), "")])
         )
-
-    def _release(self, plan: Plan, now_ns: int) -> tuple[Outcome, ...]:
-        """Write the actions of *plan* and undo everything else; no reconciler runs."""
-        outcomes = self._executor.execute(plan.actions, now_ns=now_ns)
-        self._knob_poller.update(outcomes)
-        if self._released_ns is None:
-            self._released_ns = now_ns
-            self.restore()
-        elif self._executor.held() and now_ns - self._released_ns >= _RELEASE_AGAIN_NS:
-            self._released_ns = now_ns
-            _log_report(self._executor.restore_all())
-        return outcomes
 
     @property
     def eviction_history(self) -> EvictionHistory:
@@ -490,23 +412,16 @@ class Node:
         """
         now_ns = time.monotonic_ns()
         self._evictions.dispatch(
-            plan, history, self.workloads, enforcing=self.enforcing, now_ns=now_ns
+            plan, history, self.workloads, enforcing=self.knobs.enforcing, now_ns=now_ns
         )
         if self.cluster is not None:
-            mode = Mode.ENFORCE if self.enforcing else Mode.OBSERVE
+            mode = Mode.ENFORCE if self.knobs.enforcing else Mode.OBSERVE
             self.cluster.update(snapshot, plan, in_force, self.workloads, mode)
 
     def restore(self) -> RestoreReport:
         """Restore every knob and forget its reading, log the results and return them."""
-        report = self._executor.restore_all()
-        self._knob_poller.reset()
+        report = self.knobs.restore()
         self._evictions.reset()
-        self.resctrl.reset()
-        self.oom.reset()
-        self.sampler.monitor.reset()
-        if self.links is not None:
-            self.links.reset()
-        _log_report(report)
         return report
 
     def close(self) -> None:
@@ -518,8 +433,3 @@ class Node:
             from controller.kube.cleanup import remove_taint_note
 
             remove_taint_note(self._state_dir)
-
-
-def _log_report(report: RestoreReport) -> None:
-    for result in report.results:
-        _log.info("%s: %s: %s", result.subject, result.result, result.message)

@@ -41,7 +41,8 @@ def is_read(node: Node, path: str) -> bool:
     """Whether the quota of *path* is read: that of a service, if its profile allows a burst."""
     node.refresh_targets()
     node.poll(None, 0)
-    return any((each.target.path, each.knob) == (path, Knob.CPU_QUOTA) for each in node.knobs)
+    read = node.knobs.readings
+    return any((each.target.path, each.knob) == (path, Knob.CPU_QUOTA) for each in read)
 
 
 def test_a_reload_that_fails_late_changes_nothing(site: Site) -> None:
@@ -62,7 +63,7 @@ def test_a_reload_that_fails_late_changes_nothing(site: Site) -> None:
         assert not following.reload()
         assert following.problem and following.config is before
         assert not is_read(node, service)
-        assert node.enforcing
+        assert node.knobs.enforcing
         site.config.write_text(good + "profiles: [burst.yaml]\n")
         assert following.reload()
         assert not following.problem
@@ -74,7 +75,7 @@ def test_a_restore_that_the_kernel_refused_is_repeated_in_observe_mode(
 ) -> None:
     if site.layout.version != "v1":
         pytest.skip("only v1 refuses a quota above that of the parent")
-    monkeypatch.setattr("controller.agent.node._RELEASE_AGAIN_NS", 0)
+    monkeypatch.setattr("controller.agent.knob_writer._RELEASE_AGAIN_NS", 0)
     job = site.batch[0]
     quota, above = (path / "cpu.cfs_quota_us" for path in (job, job.parent))
     quota.write_text("80000")
@@ -87,7 +88,7 @@ def test_a_restore_that_the_kernel_refused_is_repeated_in_observe_mode(
         reason="test",
     )
     with follower(site) as (following, node):
-        (outcome,) = node._executor.execute([squeeze], now_ns=0)
+        (outcome,) = node.knobs._executor.execute([squeeze], now_ns=0)
         assert outcome.failure is None
         above.write_text("50000")
         site.write(mode="observe")
@@ -96,7 +97,7 @@ def test_a_restore_that_the_kernel_refused_is_repeated_in_observe_mode(
         above.write_text("-1")
         node.refresh_targets()
         assert quota.read_text() == "80000\n"
-        assert not node._executor.held()
+        assert not node.knobs._executor.held()
 
 
 def test_the_log_of_a_reload_says_what_it_did_not_change(

@@ -67,7 +67,10 @@ STATED = (
     (rf"There are at most {N} at a time", constant("host.pause_file.MAX_ENTRIES")),
     (rf"at most {N} days", constant("host.pause_file.LONGEST_S") / 86_400),
     (rf"agent reads it every {N} seconds", constant("kube.node_pause._EVERY_S")),
-    (rf"kernel refuses is tried again every {N} seconds", seconds("agent.node._RELEASE_AGAIN_NS")),
+    (
+        rf"kernel refuses is tried again every {N} seconds",
+        seconds("agent.knob_writer._RELEASE_AGAIN_NS"),
+    ),
     (rf"after {N} in a row the agent ends", constant("agent.agent._FAILED_TICKS")),
     (rf"more than {N} levels below the root", defined("bpf/include/ancestors.h", "CGROUP_LEVELS")),
     (rf"ring of its last {N} changes", defined("bpf/sched.bpf.c", "RING")),
