@@ -34,7 +34,7 @@ from controller.config.sections.kubernetes import KubernetesModel
 from controller.config.sections.law import LawModel
 from controller.config.sections.network import NetworkModel
 from controller.config.sections.resctrl import RESCTRL_CLASS, ResctrlModel
-from controller.config.sections.service_level import ServiceLevelModel
+from controller.config.sections.service_models import ServiceLevelModel
 from controller.config.state_dir import DEFAULT_STATE_DIR
 from controller.core.model import Channel, IndicatorName, Knob, Mode, QosClass
 from controller.core.settings import DEAD_ZONE, SafeState

@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.config.profile_set import LoadedProfiles
-from controller.config.sections.service_level import ServiceLevelModel
+from controller.config.sections.service_models import ServiceLevelModel
 from controller.config.workload_rules import WorkloadRule
 from controller.config.yaml_document import Document, Loc
 from controller.core.model import IndicatorName

@@ -7,7 +7,7 @@ import subprocess
 
 import yaml
 
-from controller.config.sections.service_level import ServiceLevelModel
+from controller.config.sections.service_models import ServiceLevelModel
 from tests.deploy.chart import schema_errors
 from tests.support.needs import needs_program
 from tools.chart.__main__ import CHART, KUSTOMIZE_BASE

@@ -10,12 +10,21 @@ from collections.abc import Collection, Iterator, Mapping
 import ipaddress
 from pathlib import Path
 import re
-from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
-
-from controller.config.fields import Strict, Text, duration, raw_default
+from controller.config.sections.service_models import (
+    KINDS,
+    EndpointModel,
+    JsonModel,
+    MetricsModel,
+    PodFiguresModel,
+    PrometheusModel,
+    PushModel,
+    SeriesModel,
+    ServiceLevelModel,
+    SourceModel,
+    TimingModel,
+)
 from controller.config.sections.service_sources import (
     Endpoint,
     JsonField,
@@ -30,10 +39,7 @@ from controller.config.sections.service_sources import (
 from controller.config.yaml_document import Document, Loc
 from controller.core.units import NS_PER_MS, NS_PER_SEC, NS_PER_US
 
-__all__ = (
-    "ServiceLevelModel",
-    "build_service_level",
-)
+__all__ = ("build_service_level",)
 
 # Length of each unit in ns; None: the figure is a number and not a time.
 _UNITS: Mapping[str, int | None] = {
@@ -43,121 +49,11 @@ _UNITS: Mapping[str, int | None] = {
     "ns": 1,
     "number": None,
 }
-_KINDS = ("prometheus", "metrics", "json", "push")
 _MAX_SOCKET_PATH = 107  # sun_path of unix(7), less the final NUL
-_HEADER = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
 # Headers that the HTTP client sets itself.
 _CLIENT_HEADERS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te"}
 )
-
-
-class _EndpointModel(Strict):
-    url: Annotated[str, Field(max_length=2000)]
-    """Address that is read, http or https, without a password."""
-    token_file: str | None = None
-    """File with a bearer token, read before each request; needs https or this host."""
-    header_files: Annotated[
-        dict[Annotated[str, Field(pattern=_HEADER)], str], Field(max_length=16)
-    ] = raw_default({})
-    """Files with the values of further headers, by name of the header."""
-    ca_file: str | None = None
-    """File with the certificates that sign the server's; without it those of the system."""
-
-
-class _PrometheusModel(_EndpointModel):
-    query: Annotated[str, Field(min_length=1, max_length=4000)]
-    """Instant query in PromQL whose result is one number."""
-
-
-class _SeriesModel(Strict):
-    metric: Annotated[str, Field(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]{0,199}$")]
-    """Name of the series on the page; of a histogram, without _bucket."""
-    labels: Annotated[
-        dict[
-            Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")],
-            Annotated[str, Field(max_length=1000)],
-        ],
-        Field(max_length=32),
-    ] = raw_default({})
-    """Labels that the series must have, so that exactly one matches, or the wanted histograms."""
-    quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Quantile of the histogram between two requests, such as 0.99; without it a series."""
-
-
-class _MetricsModel(_SeriesModel, _EndpointModel):
-    pass
-
-
-class _JsonModel(_EndpointModel):
-    pointer: Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$", max_length=1000)]
-    """JSON pointer (RFC 6901) to the number, such as /latency/p99."""
-
-
-# A uid is converted to text instead of declaring a union, whose parts pydantic would add to the
-# location of an error.
-_User = Annotated[
-    str,
-    Field(pattern=r"^([0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?)$"),
-    BeforeValidator(lambda v: str(v) if type(v) is int else v),
-    WithJsonSchema({"type": ["string", "integer"]}),
-]
-
-
-class _PushModel(Strict):
-    users: Annotated[list[_User], Field(min_length=1, max_length=32)] = raw_default(["root"])
-    """Users, by name or uid, whose processes may send the figure."""
-
-
-class _TimingModel(Strict):
-    unit: Annotated[str, Field(pattern=r"^(s|ms|us|ns|number)$"), Text] = "s"
-    """Unit of the number: s, ms, us, ns, or number for a figure that is no time."""
-    every: Annotated[int, duration("1s", "10m")] = raw_default("5s")
-    """Time between two requests; shorten it to react faster."""
-    timeout: Annotated[int, duration("10ms", "1m")] = raw_default("2s")
-    """Time after which a request fails; at most the time between two."""
-    max_age: Annotated[int, duration("1s", "1h")] | None = None
-    """Age from which a figure is not used any more; default: three times every, plus timeout."""
-
-
-class _SourceModel(_TimingModel):
-    prometheus: _PrometheusModel | None = None
-    """Read the figure by a query of a Prometheus server."""
-    metrics: _MetricsModel | None = None
-    """Read the figure from a page in the text format of Prometheus."""
-    json_: Annotated[_JsonModel | None, Field(alias="json")] = None
-    """Read the figure from a JSON document."""
-    push: _PushModel | None = None
-    """The service sends the figure to the socket."""
-
-
-class PodFiguresModel(_SeriesModel, _TimingModel):
-    """The page of metrics of each pod with a profile."""
-
-    port: Annotated[int, Field(ge=1, le=65535)]
-    """Port at the pod's address, http only."""
-    path: Annotated[str, Field(pattern=r"^/[!-~]{0,999}$")] = "/metrics"
-    """Path of the page, with a query if it needs one."""
-
-
-class ServiceLevelModel(Strict):
-    """Services by name, each with exactly one source, pods by profile, and the push socket."""
-
-    socket: str = "/run/sweetpoint-push/socket"
-    """Unix socket for figures that services push."""
-    socket_group: str | None = None
-    """Group whose members may write to the socket, instead of the users of the pushes."""
-    services: Annotated[
-        dict[Annotated[str, Field(min_length=1, max_length=253)], _SourceModel],
-        Field(max_length=100),
-    ] = raw_default({})
-    """The source of each figure, by name of the service."""
-    pods: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")], PodFiguresModel],
-        Field(max_length=100),
-    ] = raw_default({})
-    """Where pods of this node have their figures, by profile; the worst of its pods is that of the
-    service."""
 
 
 def build_service_level(
@@ -178,7 +74,7 @@ def build_service_level(
     top: Loc = ("service_level",)
     for service in sorted(set(steered) - set(model.services if model else ())):
         text = f"{service!r} has a sweet point for its own figure, but no source here: add one of "
-        text += ", ".join(_KINDS)
+        text += ", ".join(KINDS)
         problems.append(document.problem((*top, "services"), text))
     if model is None:
         return None
@@ -221,6 +117,7 @@ def _pod_figures(profile: str, model: PodFiguresModel) -> PodFigures:
             metric=model.metric,
             labels=tuple(sorted(model.labels.items())),
             quantile=model.quantile,
+            per=model.per,
         ),
         unit_ns=_UNITS[model.unit],
         every_ns=model.every,
@@ -229,7 +126,7 @@ def _pod_figures(profile: str, model: PodFiguresModel) -> PodFigures:
     )
 
 
-def _service_source(service: str, model: _SourceModel, source: Source) -> ServiceSource:
+def _service_source(service: str, model: SourceModel, source: Source) -> ServiceSource:
     return ServiceSource(
         service=service,
         source=source,
@@ -240,32 +137,33 @@ def _service_source(service: str, model: _SourceModel, source: Source) -> Servic
     )
 
 
-def _sources(model: _SourceModel) -> dict[str, _EndpointModel | _PushModel]:
-    found = zip(_KINDS, (model.prometheus, model.metrics, model.json_, model.push), strict=True)
+def _sources(model: SourceModel) -> dict[str, EndpointModel | PushModel]:
+    found = zip(KINDS, (model.prometheus, model.metrics, model.json_, model.push), strict=True)
     return {kind: one for kind, one in found if one is not None}
 
 
-def _source(model: _SourceModel) -> Source | None:
+def _source(model: SourceModel) -> Source | None:
     for one in _sources(model).values():
         match one:
-            case _PrometheusModel():
+            case PrometheusModel():
                 return PrometheusQuery(endpoint=_endpoint(one), query=one.query)
-            case _MetricsModel():
+            case MetricsModel():
                 labels = tuple(sorted(one.labels.items()))
                 return MetricLine(
                     endpoint=_endpoint(one),
                     metric=one.metric,
                     labels=labels,
                     quantile=one.quantile,
+                    per=one.per,
                 )
-            case _JsonModel():
+            case JsonModel():
                 return JsonField(endpoint=_endpoint(one), pointer=one.pointer)
-            case _PushModel():
+            case PushModel():
                 return Push(users=tuple(int(u) if u.isdigit() else u for u in one.users))
     return None
 
 
-def _endpoint(model: _EndpointModel) -> Endpoint:
+def _endpoint(model: EndpointModel) -> Endpoint:
     return Endpoint(
         url=model.url,
         token_file=None if model.token_file is None else Path(model.token_file),
@@ -274,16 +172,16 @@ def _endpoint(model: _EndpointModel) -> Endpoint:
     )
 
 
-def _find_conflicts(model: _SourceModel) -> Iterator[tuple[Loc, str]]:
+def _find_conflicts(model: SourceModel) -> Iterator[tuple[Loc, str]]:
     given = _sources(model)
     if len(given) != 1:
         have = f", not {' and '.join(given)}" if given else ""
-        yield (), f"must have exactly one of {', '.join(_KINDS)}{have}"
+        yield (), f"must have exactly one of {', '.join(KINDS)}{have}"
     yield from _find_timing_conflicts(model, is_polled="push" not in given)
     if model.metrics is not None:
         yield from ((("metrics", *at), text) for at, text in _find_series_conflicts(model.metrics))
     for kind, one in given.items():
-        if isinstance(one, _EndpointModel):
+        if isinstance(one, EndpointModel):
             yield from (((kind, *at), text) for at, text in _find_endpoint_conflicts(one))
 
 
@@ -292,23 +190,25 @@ def _find_pod_conflicts(model: PodFiguresModel) -> Iterator[tuple[Loc, str]]:
     yield from _find_series_conflicts(model)
 
 
-def _find_timing_conflicts(model: _TimingModel, *, is_polled: bool) -> Iterator[tuple[Loc, str]]:
+def _find_timing_conflicts(model: TimingModel, *, is_polled: bool) -> Iterator[tuple[Loc, str]]:
     if model.timeout > model.every:
         yield ("timeout",), "must not be longer than 'every'"
     if model.max_age is not None and model.max_age < model.every and is_polled:
         yield ("max_age",), "must not be shorter than 'every'"
 
 
-def _find_series_conflicts(model: _SeriesModel) -> Iterator[tuple[Loc, str]]:
+def _find_series_conflicts(model: SeriesModel) -> Iterator[tuple[Loc, str]]:
     if model.quantile is None:
         return
+    if model.per is not None:
+        yield ("per",), "must not be given together with quantile"
     if model.metric.endswith("_bucket"):
         yield ("metric",), "must be the name without _bucket for a quantile"
     if "le" in model.labels:
         yield ("labels",), "must not choose a bucket (le) for a quantile"
 
 
-def _find_endpoint_conflicts(model: _EndpointModel) -> Iterator[tuple[Loc, str]]:
+def _find_endpoint_conflicts(model: EndpointModel) -> Iterator[tuple[Loc, str]]:
     host, secure, problem = _read_url(model.url)
     if problem:
         yield ("url",), problem

@@ -43,13 +43,15 @@ class PrometheusQuery:
 class MetricLine:
     """A page in the text format of Prometheus: one series, selected by name and ``labels``.
 
-    With ``quantile`` it is a histogram of this name, of which several series may match.
+    With ``quantile`` it is a histogram of this name, and with ``per`` a counter, whose growth is
+    divided by that of the counter ``per``. Several series may match then.
     """
 
     endpoint: Endpoint
     metric: str
     labels: tuple[tuple[str, str], ...]
     quantile: float | None = None
+    per: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,13 @@ import re
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from controller.probes.service_level.counters import Counters
 from controller.probes.service_level.histogram import Buckets
 from controller.probes.service_level.ledger import Reason, SourceError
 
 __all__ = (
     "bucket_counts",
+    "counter_values",
     "json_value",
     "metric_value",
     "number",
@@ -94,6 +96,23 @@ def metric_value(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) ->
     if len(found) > 1:
         raise SourceError(Reason.AMBIGUOUS, f"{len(found)} series {metric}; add labels")
     return number(repr(float(found[0].value)))
+
+
+def counter_values(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -> Counters:
+    """Return the values of all series of the counter *metric* that have all of *labels*.
+
+    :param body: a page in the Prometheus text format.
+    :raises SourceError: no series matches, or the lines cannot be parsed or have no counts.
+    """
+    counts: dict[tuple[tuple[str, str], ...], float] = {}
+    for each in _samples(body, metric, dict(labels), _MAX_BUCKETS):
+        count = float(each.value)
+        if not 0 <= count < math.inf:
+            raise SourceError(Reason.FORMAT, f"a series of {metric} without a count")
+        counts[tuple(sorted(each.labels.items()))] = count
+    if not counts:
+        raise SourceError(Reason.EMPTY, f"no series {metric} with these labels")
+    return counts
 
 
 def bucket_counts(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -> Buckets:

@@ -19,17 +19,19 @@ from controller.config.sections.service_sources import (
     ServiceSource,
 )
 from controller.core.units import NS_PER_SEC, format_duration
+from controller.probes.service_level.counters import CounterWindow, mean
 from controller.probes.service_level.fetch import FetchLoop, fetch
 from controller.probes.service_level.histogram import HistogramWindow, quantile
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError, base_value
 from controller.probes.service_level.parse import (
     bucket_counts,
+    counter_values,
     json_value,
     metric_value,
     prometheus_value,
 )
 
-__all__ = ("Pace", "fetch_all", "fetch_figure", "pause_s", "poll")
+__all__ = ("Pace", "Windows", "fetch_all", "fetch_figure", "pause_s", "poll")
 
 # A page of metrics is searched line by line; JSON is parsed as a whole, which holds the
 # interpreter for some 10 ms per MiB.
@@ -47,10 +49,17 @@ _REMEMBERED = 50
 _INTERVALS = 3
 
 
-async def fetch_figure(source: ServiceSource, window: HistogramWindow | None = None) -> float:
+class Windows:
+    """The last page of one source, for what is counted between two."""
+
+    def __init__(self) -> None:
+        self.histogram, self.counters = HistogramWindow(), CounterWindow()
+
+
+async def fetch_figure(source: ServiceSource, windows: Windows | None = None) -> float:
     """Return the current figure in the source's unit; NaN means that the service was idle.
 
-    :param window: the last page, for a quantile since then. Without it a quantile is that of all
+    :param windows: the last page, for a quantile or a mean since then. Without it these are of all
         requests since the service started.
     :raises SourceError: there is no figure within the source's time-out.
     """
@@ -60,7 +69,7 @@ async def fetch_figure(source: ServiceSource, window: HistogramWindow | None = N
                 case PrometheusQuery(endpoint=endpoint, query=query):
                     return await _query_prometheus(endpoint, query)
                 case MetricLine() as line:
-                    return _metric(await _get_page(line.endpoint), line, window)
+                    return _metric(await _get_page(line.endpoint), line, windows)
                 case JsonField(endpoint=endpoint, pointer=pointer):
                     return json_value(await _get_json(endpoint, _target(endpoint)), pointer)
                 case _:
@@ -96,11 +105,11 @@ async def poll(ledger: Ledger, random: Random, pace: Pace | None = None) -> None
     """
     every_s = ledger.source.every_ns / NS_PER_SEC
     failures = 0
-    window = HistogramWindow()
+    windows = Windows()
     # Spreads the requests to sources that were configured at the same time.
     await asyncio.sleep(random.uniform(0, min(every_s, 1.0) if pace is None else every_s))
     while True:
-        request = _Metered(fetch_figure(ledger.source, window))
+        request = _Metered(fetch_figure(ledger.source, windows))
         try:
             ledger.answered(await request, time.monotonic_ns())
             failures = 0
@@ -189,13 +198,19 @@ async def _get_page(endpoint: Endpoint) -> bytes:
     return await fetch(endpoint, _target(endpoint), accept="text/plain", limit=_MAX_PAGE_BYTES)
 
 
-def _metric(page: bytes, line: MetricLine, window: HistogramWindow | None) -> float:
-    if line.quantile is None:
-        return metric_value(page, line.metric, line.labels)
-    counts = bucket_counts(page, line.metric, line.labels)
-    if window is None:
-        return quantile(counts.values(), line.quantile)
-    return window.update(counts, line.quantile)
+def _metric(page: bytes, line: MetricLine, windows: Windows | None) -> float:
+    if line.quantile is not None:
+        counts = bucket_counts(page, line.metric, line.labels)
+        if windows is None:
+            return quantile(counts.values(), line.quantile)
+        return windows.histogram.update(counts, line.quantile)
+    if line.per is not None:
+        total = counter_values(page, line.metric, line.labels)
+        events = counter_values(page, line.per, line.labels)
+        if windows is None:
+            return mean(sum(total.values()), sum(events.values()))
+        return windows.counters.update(total, events)
+    return metric_value(page, line.metric, line.labels)
 
 
 async def _get_json(endpoint: Endpoint, target: str) -> bytes:

@@ -18,9 +18,8 @@ from controller.config.sections.service_sources import (
 from controller.core.units import NS_PER_SEC
 from controller.demo.programs import free_port
 from controller.probes.service_level.fetch import FetchLoop
-from controller.probes.service_level.histogram import HistogramWindow
 from controller.probes.service_level.ledger import SourceError
-from controller.probes.service_level.poll import Pace, fetch_all, fetch_figure
+from controller.probes.service_level.poll import Pace, Windows, fetch_all, fetch_figure
 from tests.support.http.raw_server import RawHttpServer, ok
 from tests.support.needs import needs_program
 from tests.support.waiting import DEADLINE_S, eventually
@@ -116,7 +115,7 @@ def test_a_quantile_of_a_page_is_that_of_prometheus(prometheus: str, part: float
 
 
 def test_a_quantile_is_of_the_requests_between_two_pages() -> None:
-    window, loop = HistogramWindow(), FetchLoop()
+    window, loop = Windows(), FetchLoop()
     figures = []
     try:
         for text in (PAGE, LATER, LATER):
