@@ -22,12 +22,13 @@ from controller.cli.common import (
     find_config,
     find_data_dir,
     find_state_dir,
+    find_unwritable,
 )
 from controller.core.units import NS_PER_SEC
 
 if TYPE_CHECKING:
     from controller.cli.top_pages import Page
-    from controller.trial.blocks import Design, Pair
+    from controller.trial.blocks import Design, Results
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
@@ -73,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only say what the pairs of a trial show; again for those of other nodes",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the result as HTML")
     add_agent(parser)
 
 
@@ -81,10 +83,11 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.config.yaml_document import ConfigError
     from controller.trial.blocks import TrialError, load
 
+    if problem := find_unwritable(arguments.report):
+        return fail(problem, WRONG)
     try:
         if arguments.read:
-            results = [load(path) for path in arguments.read]
-            _tell(arguments, [each.pairs for each in results], [each.node for each in results], "")
+            _tell(arguments, [load(path) for path in arguments.read], "")
             return DONE
         return _run(arguments)
     except (TrialError, ConfigError) as error:
@@ -97,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from controller.cli.top_pages import SourceError
     from controller.cli.trial_agent import HostAgent, SystemClock
     from controller.cli.trial_text import announcement, progress
-    from controller.trial.blocks import Pair, append, start
+    from controller.trial.blocks import Pair, Results, append, start
     from controller.trial.runner import Runner, TrialEndError
 
     design, most_harm = _design(arguments)
@@ -128,11 +131,11 @@ def _run(arguments: argparse.Namespace) -> int:
     except TrialEndError as error:
         ended = str(error)
     except KeyboardInterrupt:
-        _tell(arguments, [pairs], [node], "interrupted")
+        _tell(arguments, [Results(node, design, pairs)], "interrupted")
         raise
     if runner.lost:
         _say([f"{runner.lost} pairs were lost, because the agent was started again meanwhile"])
-    _tell(arguments, [pairs], [node], ended)
+    _tell(arguments, [Results(node, design, pairs)], ended)
     return FAILED if ended else DONE
 
 
@@ -199,20 +202,22 @@ def _say(lines: Iterable[str]) -> None:
         print(f"sweetpoint: {line}", file=sys.stderr, flush=True)
 
 
-def _tell(
-    arguments: argparse.Namespace,
-    nodes: "Sequence[Sequence[Pair]]",
-    names: Sequence[str],
-    ended: str,
-) -> None:
-    """Print what the pairs of *nodes* show; *ended*: why the trial ended before its time."""
+def _tell(arguments: argparse.Namespace, results: "Sequence[Results]", ended: str) -> None:
+    """Print what *results*, one of each node, show; *ended*: why it ended before its time."""
     from controller.cli.trial_text import lines, plain
     from controller.host.names import printable
     from controller.trial.analysis import analyse
 
+    if arguments.report is not None:
+        from controller.cli.trial_page import trial_page
+
+        page = trial_page(results, ended)
+        arguments.report.write_text(page, encoding="utf-8", errors="backslashreplace")
+    nodes = [each.pairs for each in results]
     findings = analyse(nodes)
     if arguments.json:
-        found = {"nodes": list(names), "ended": ended, "findings": [*map(plain, findings)]}
+        names = [each.node for each in results]
+        found = {"nodes": names, "ended": ended, "findings": [*map(plain, findings)]}
         print(json.dumps(found, indent=2))
         return
     if ended:

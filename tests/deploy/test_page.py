@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML page in a real browser: its policy, its width, its accessibility, and its updates.
 
-The pages are those of a simulated node with hostile names, of a replay, and of the demonstration.
+The pages are those of a simulated node with hostile names, of a replay, of the demonstration,
+and of a trial.
 """
 
 import argparse
@@ -23,16 +24,19 @@ import pytest
 from controller.cli.demo import add_arguments
 from controller.cli.demo import main as demo
 from controller.cli.main import main
+from controller.cli.trial_page import trial_page
 from controller.core.decision import Plan
 from controller.core.model import Mode
 from controller.demo.programs import free_port
 from controller.demo.simulated_node import SimulatedNode
 from controller.telemetry.http import StatusServer
 from controller.telemetry.report import HistoryState, PublishedState
+from controller.trial.blocks import Design, Results
 from tests.support.loops.closed_loop import make_settings
 from tests.support.loops.history_loop import RecordedLoop
 from tests.support.needs import needs_program
 from tests.support.reports import report
+from tests.support.trial import noisy_pairs, timed
 from tests.support.waiting import DEADLINE_S
 
 BROWSER = "chromium-headless-shell"
@@ -168,6 +172,12 @@ def demo_page(tmp_path: Path) -> str:
     return page.read_text()
 
 
+def trial_page_of_a_node() -> str:
+    design = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
+    pairs = timed(design, noisy_pairs(1, 30, less=0.3, work=0.9))
+    return trial_page([Results("node-1", design, pairs)], "interrupted")
+
+
 def drawn(page: str, tmp_path: Path, width: int, *, dark: bool = False) -> dict[str, Any]:
     """Return what ``PROBE`` finds in *page*, whose policy would not admit it."""
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
@@ -208,9 +218,14 @@ def test_the_page_in_the_dark(address: str, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("width", [390, 1200])
-@pytest.mark.parametrize("made", ["replay", "demo"])
+@pytest.mark.parametrize("made", ["replay", "demo", "trial"])
 def test_the_pages_in_files(node: Node, tmp_path: Path, made: str, width: int) -> None:
-    page = replay_page(node, tmp_path) if made == "replay" else demo_page(tmp_path)
+    pages = {
+        "replay": lambda: replay_page(node, tmp_path),
+        "demo": lambda: demo_page(tmp_path),
+        "trial": trial_page_of_a_node,
+    }
+    page = pages[made]()
     found = drawn(page, tmp_path, width)
     assert (found["axe"], found["page"]) == ([], 0)
     assert (found["plain"], found["broken"]) == (0, [])

@@ -7,7 +7,7 @@ import pytest
 
 from controller.cli.main import main
 from controller.trial.blocks import Design, append, start
-from tests.unit.trial.made import noisy_pairs
+from tests.support.trial import noisy_pairs
 
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
 

@@ -16,7 +16,7 @@ from controller.trial.analysis import (
     detectable,
 )
 from controller.trial.blocks import Arm, Pair
-from tests.unit.trial.made import block, noisy_pairs, pair
+from tests.support.trial import block, noisy_pairs, pair
 
 
 def verdicts(findings: list[Finding]) -> dict[str, Verdict]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.trial.blocks import Arm, Design, TrialError, append, load, start
-from tests.unit.trial.made import noisy_pairs
+from tests.support.trial import noisy_pairs
 
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
 

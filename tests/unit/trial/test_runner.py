@@ -8,7 +8,7 @@ import pytest
 
 from controller.trial.blocks import Arm, Design
 from controller.trial.runner import Runner, TrialEndError
-from tests.unit.trial.made import MadeAgent
+from tests.support.trial import MadeAgent
 
 DESIGN = Design(pairs=6, enforce_s=60.0, pause_s=60.0, washout_s=20.0, seed=1)
 

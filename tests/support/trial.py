@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Made-up blocks, and a made-up agent whose pages follow a virtual clock."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 import random
 from typing import Any
 
-from controller.trial.blocks import Arm, Block, Pair
+from controller.trial.blocks import Arm, Block, Design, Pair
 
-__all__ = ("MadeAgent", "block", "noisy_pairs", "pair")
+__all__ = ("MadeAgent", "block", "noisy_pairs", "pair", "timed")
 
 NS = 10**9
 
@@ -42,6 +42,18 @@ def noisy_pairs(seed: int, count: int, less: float = 0.0, work: float = 1.0) -> 
         )
         for _ in range(count)
     ]
+
+
+def timed(design: Design, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return *pairs* one after the other, in the order of *design*, from September 2026 on."""
+    now_s, found = 1.79e9, []
+    for order, blocks in zip(design.order(), pairs, strict=False):
+        began_s = {}
+        for arm in order:
+            began_s[arm] = now_s
+            now_s += design.length_s(arm)
+        found.append(Pair(*(replace(each, began_s=began_s[each.arm]) for each in blocks)))
+    return found
 
 
 @dataclass
