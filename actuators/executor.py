@@ -217,8 +217,7 @@ class Executor:
         except RefusedError as error:
             return self._count(refused(action, None, error.errno, str(error)), now_ns)
         if self._held.disown_foreign(*key, current) or not self._expected(action, current):
-            message = f"another program set {write_text(action.knob, action.target.path, current)}"
-            return Outcome(action=action, applied=current, foreign=current, message=message)
+            return _foreign(action, current)
         refusal = self._backoff.waiting(*key, now_ns)
         if refusal is not None:
             outcome = refused(action, current, refusal.errno, refusal.message)
@@ -247,10 +246,16 @@ class Executor:
                 return refused(action, current, error.errno, str(error))
             # The record on disk has the original value, so a restore needs no new one.
             _log.debug("%s", error)
-        self._held.unsettle(*key)
         actuator = self._actuators[action.knob]
         try:
+            found = actuator.read(action.target)
+            if self._is_foreign(record, held, current, found):
+                return _foreign(action, found)
+            self._held.unsettle(*key)
             outcome = actuator.apply(replace(action, previous=current), self._trace)
+        except GoneError as error:
+            self._forget(*key)
+            return gone(action, error)
         except RefusedError as error:  # not even the value after a refusal could be read
             return refused(action, None, error.errno, str(error))
         applied = outcome.applied
@@ -262,6 +267,21 @@ class Executor:
             except JournalError as error:
                 return refused(action, applied, error.errno, str(error))
         return replace(outcome, action=action)
+
+    def _is_foreign(
+        self, record: Record, held: Record | None, current: KnobValue, found: KnobValue
+    ) -> bool:
+        """Return whether another program wrote *found* after *current* was read.
+
+        The record is stored between both, and this process may wait for a CPU. A write of runc in
+        that time, of a limit of a new container, would be lost, and not come back at the end.
+        """
+        if self._actuators[record.knob].matches(current, found):
+            return False
+        if held is None:
+            self._held.release(record.target, record.knob)
+            return True
+        return self._held.disown_foreign(record.target, record.knob, found)
 
     def _revert(self, outcome: Outcome, before: KnobValue, obstacle: Outcome) -> Outcome:
         # Undoes a write because another member of its group was refused.
@@ -315,13 +335,14 @@ class Executor:
         self._held.release(record.target, record.knob)
         if actuator.matches(record.original, current):
             return _result(record, Restored.ALREADY, f"is '{current}', the original value")
-        message = f"is '{current}', set by another program: left unchanged"
-        return _result(record, Restored.FOREIGN, message)
+        return _result(record, Restored.FOREIGN, _left(current))
 
     def _restore(self, action: Action, record: Record) -> RestoreResult:
         outcome = self._write(action, action.previous)
         if outcome.failure is Failure.GONE:
             return _result(record, Restored.GONE, outcome.message)
+        if outcome.foreign is not None:
+            return _result(record, Restored.FOREIGN, _left(outcome.foreign))
         applied = outcome.applied
         matches = self._actuators[record.knob].matches
         if outcome.failure is not None or applied is None or not matches(record.original, applied):
@@ -344,6 +365,11 @@ def restore_leftovers(state_dir: Path, actuators: Iterable[Actuator]) -> Restore
     return Executor(Journal(state_dir / JOURNAL), actuators).restore_all()
 
 
+def _foreign(action: Action, found: KnobValue) -> Outcome:
+    message = f"another program set {write_text(action.knob, action.target.path, found)}"
+    return Outcome(action=action, applied=found, foreign=found, message=message)
+
+
 def _refused_with(action: Action, applied: KnobValue | None, obstacle: Outcome) -> Outcome:
     message = f"{action.target.path}: {action.knob} left at '{applied}' because {obstacle.message}"
     outcome = refused(action, applied, obstacle.errno, message)
@@ -357,6 +383,10 @@ def _any_failed(results: Mapping[tuple[Target, Knob], RestoreResult]) -> bool:
 def _reason(error: Exception) -> str:
     known = isinstance(error, RefusedError | JournalError | OSError | ValueError)
     return str(error) if known else f"{type(error).__name__}: {error}"
+
+
+def _left(found: KnobValue) -> str:
+    return f"is '{found}', set by another program: left unchanged"
 
 
 def _result(record: Record, result: Restored, message: str) -> RestoreResult:

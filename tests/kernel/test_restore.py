@@ -80,6 +80,53 @@ def test_restore_leaves_a_foreign_value_alone(
     assert executor(cgroup_layout, tmp_path).restore_all().results == ()
 
 
+class Interruption:
+    """Another program that sets ``quota_us``, if any, when the next record is stored."""
+
+    def __init__(self, cgroup: Path, quota_us: int) -> None:
+        self._cgroup, self.quota_us = cgroup, quota_us
+
+    def __call__(self, step: str) -> None:
+        if step == "after journal rename" and self.quota_us:
+            set_quota(self._cgroup, self.quota_us, 100_000)
+            self.quota_us = 0
+
+
+def test_a_value_that_another_program_sets_during_a_write_stays(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    """As runc does: it makes the cgroup of a container, and sets its limit a moment later."""
+    squeeze = action(target_of(cgroup_layout, pod), Knob.CPU_QUOTA, "max 100000 0", "5000 10000 0")
+    runc = Interruption(pod, 1_000)
+    agent = executor(cgroup_layout, tmp_path, runc)
+    (outcome,) = agent.execute([squeeze], now_ns=0)
+    assert (outcome.foreign, outcome.failure) == ("1000 100000 0", None)
+    assert not agent.held()
+    found = dump(pod)
+    assert agent.restore_all().results == ()
+    assert dump(pod) == found
+    # Held already: the new value is the original from then on.
+    again = action(squeeze.target, Knob.CPU_QUOTA, "1000 100000 0", "2000 10000 0")
+    assert applied(agent.execute([again], now_ns=1)[0]) == again.value
+    runc.quota_us = 3_000
+    more = action(squeeze.target, Knob.CPU_QUOTA, again.value, "4000 10000 0")
+    (outcome,) = agent.execute([more], now_ns=2)
+    assert outcome.foreign == "3000 100000 0"
+    assert not agent.held()
+
+
+def test_a_value_that_another_program_sets_during_a_restore_stays(
+    cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path
+) -> None:
+    squeeze = action(target_of(cgroup_layout, pod), Knob.CPU_QUOTA, "max 100000 0", "5000 10000 0")
+    assert applied(executor(cgroup_layout, tmp_path).execute([squeeze], now_ns=0)[0])
+    kubelet = Interruption(pod, 50_000)
+    (result,) = executor(cgroup_layout, tmp_path, kubelet).restore_all().results
+    assert result.result is Restored.FOREIGN
+    assert result.message == "is '50000 100000 0', set by another program: left unchanged"
+    assert executor(cgroup_layout, tmp_path).restore_all().results == ()
+
+
 @pytest.mark.thorough
 def test_the_records_of_a_removed_cgroup_are_dropped(
     cgroup_layout: CgroupLayout, pod: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
