@@ -199,6 +199,7 @@ class Executor:
             outcome = self._count(self._write(action, current), now_ns)
             if outcome.failure is Failure.REFUSED:
                 obstacle = outcome
+            if outcome.failure is Failure.REFUSED or outcome.foreign is not None:
                 outcomes.append(outcome)
             else:
                 written.append((outcome, current))

@@ -34,6 +34,18 @@ FILES = (
 )
 
 
+class Interruption:
+    """Another program that sets ``quota_us``, if any, when the next record is stored."""
+
+    def __init__(self, cgroup: Path, quota_us: int) -> None:
+        self._cgroup, self.quota_us = cgroup, quota_us
+
+    def __call__(self, step: str) -> None:
+        if step == "after journal rename" and self.quota_us:
+            set_quota(self._cgroup, self.quota_us, 100_000)
+            self.quota_us = 0
+
+
 def dump(root: Path) -> dict[str, str]:
     """Return the contents of all knob files of *root* and below."""
     found = {}

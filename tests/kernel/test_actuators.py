@@ -13,6 +13,7 @@ from controller.core.decision import Failure
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import (
+    Interruption,
     action,
     applied,
     dump,
@@ -149,6 +150,30 @@ def test_a_written_member_of_a_failed_group_is_reverted(
     assert [o.failure for o in outcomes] == [Failure.REFUSED, Failure.REFUSED]
     assert [o.applied for o in outcomes] == ["70000 100000 0", "90000 100000 0"]
     assert dump(be) == before
+    assert not list((tmp_path / "journal").iterdir())
+
+
+@pytest.mark.thorough
+def test_a_failed_group_leaves_a_value_that_another_program_set_meanwhile(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    if cgroup_layout.version == "v2":
+        pytest.skip("the kernel compares parent and child on v1 only")
+    be = make_child(cgroup_root, "be")
+    mine, foreign = make_child(be, "mine"), make_child(be, "foreign")
+    set_quota(be, 90_000, 100_000)
+    set_quota(mine, 70_000, 100_000)
+    set_quota(foreign, 50_000, 100_000)
+    agent = executor(cgroup_layout, tmp_path, Interruption(mine, 60_000))
+    cut = [
+        action(target_of(cgroup_layout, mine), Knob.CPU_QUOTA, "70000 100000 0", "9000 100000 0"),
+        action(target_of(cgroup_layout, be), Knob.CPU_QUOTA, "90000 100000 0", "9000 100000 0"),
+    ]
+    outcomes = agent.execute(cut, now_ns=0)
+    assert [o.foreign for o in outcomes] == ["60000 100000 0", None]
+    assert [o.failure for o in outcomes] == [None, Failure.REFUSED]
+    assert [o.applied for o in outcomes] == ["60000 100000 0", "90000 100000 0"]
+    assert "60000" in (mine / "cpu.cfs_quota_us").read_text()
     assert not list((tmp_path / "journal").iterdir())
 
 

@@ -14,6 +14,7 @@ from controller.core.model import CgroupId, Knob
 from controller.host.facts import CgroupLayout
 from tests.kernel.crashes import wait_for_removed_cgroups
 from tests.kernel.knobs import (
+    Interruption,
     action,
     applied,
     dump,
@@ -78,18 +79,6 @@ def test_restore_leaves_a_foreign_value_alone(
     assert target.path in result.subject
     assert agent.read([target])[1].value == "60000 100000 0"
     assert executor(cgroup_layout, tmp_path).restore_all().results == ()
-
-
-class Interruption:
-    """Another program that sets ``quota_us``, if any, when the next record is stored."""
-
-    def __init__(self, cgroup: Path, quota_us: int) -> None:
-        self._cgroup, self.quota_us = cgroup, quota_us
-
-    def __call__(self, step: str) -> None:
-        if step == "after journal rename" and self.quota_us:
-            set_quota(self._cgroup, self.quota_us, 100_000)
-            self.quota_us = 0
 
 
 def test_a_value_that_another_program_sets_during_a_write_stays(
