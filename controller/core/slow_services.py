@@ -172,7 +172,7 @@ class SlowServices:
         found = _by_own_limit(service, channels, waits)
         if found is None and others:
             worst = max(others, key=lambda each: depth(each.loop) or 0.0)
-            found = _by_channel(worst.cause, channels, waits)
+            found = _by_channel(worst.cause, channels, waits, context)
         elif found is None:
             found = _by_figure(hurt[0].cause, channels, waits, context)
         because, name, share, evidence = found
@@ -214,10 +214,10 @@ def _by_own_limit(service: str, channels: Channels, waits: Evidence) -> _Found |
     return None
 
 
-def _by_channel(cause: Cause, channels: Channels, waits: Evidence) -> _Found:
+def _by_channel(cause: Cause, channels: Channels, waits: Evidence, context: TickContext) -> _Found:
     """Judge by *cause*, that of the channel whose indicator is worst."""
     state = channels.loops[cause.channel].of(cause.service).state
-    if state is ChannelState.STEAL:
+    if state is ChannelState.STEAL and _host_is_most(cause.service, waits, context):
         return _by_host(waits)
     return _by_parts(cause, state is ChannelState.SQUEEZE)
 
@@ -227,7 +227,7 @@ def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickC
     if context.harm.certain(cause.service) and cause.be_share:
         batch = (each for each in cause.parts if each.kind is PartKind.BEST_EFFORT)
         return _by_parts(replace(cause, parts=tuple(batch)))
-    if host_explains(waits):
+    if host_explains(waits) and _host_is_most(cause.service, waits, context):
         return _by_host(waits)
     need = context.tracker.cpu_need.get(cause.service)
     wanted = waits.inflicted_cpus + (need.oncpu if need else 0.0)
@@ -242,9 +242,22 @@ def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickC
     return _Found(SlowBecause.ELSEWHERE, evidence=text)
 
 
+def _host_is_most(service: str, waits: Evidence, context: TickContext) -> bool:
+    """Return whether the host took more than *service* waited for its own tasks.
+
+    The host is compared with the waits for other work before. A service with more tasks than CPUs
+    hardly waits for others, and a little of stolen time would explain all of it.
+    """
+    own_cpus = context.tracker.blame.parts.of(service).get(PartKind.SELF, 0.0)
+    return _lost_cpus(waits) >= own_cpus
+
+
+def _lost_cpus(waits: Evidence) -> float:
+    return waits.host_cpus + (waits.steal_cpus or 0.0)
+
+
 def _by_host(waits: Evidence) -> _Found:
-    lost = waits.host_cpus + (waits.steal_cpus or 0.0)
-    text = f"CPUs stood still or were taken for {format_cpus(lost)}"
+    text = f"CPUs stood still or were taken for {format_cpus(_lost_cpus(waits))}"
     return _Found(SlowBecause.HOST, evidence=text)
 
 

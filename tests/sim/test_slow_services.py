@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from controller.core.decision import ChannelState, Plan, SlowBecause
-from controller.core.model import Channel, IndicatorName, Mode, ServiceReading, Snapshot
+from controller.core.model import (
+    Channel,
+    IndicatorName,
+    Mode,
+    ServiceReading,
+    Snapshot,
+    Workload,
+    WorkloadSample,
+)
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.sim.plants import DiskWaitNode, MemoryNode, NetworkNode, ResourceNode
 from tests.support.loops.closed_loop import (
@@ -40,12 +48,32 @@ def stolen() -> SimulatedNode:
     return node
 
 
+class Crowded(SimulatedNode):
+    """A node whose host takes CPU time, and whose service has more tasks than CPUs."""
+
+    OWN_WAIT = 40.0  # of its tasks for each other, as a multiple of their CPU time
+
+    def _sample(self, workload: Workload) -> WorkloadSample:
+        sample = super()._sample(workload)
+        whole_ns, oncpu_ns = sample.wait_total_ns, sample.oncpu_ns
+        if whole_ns is None or oncpu_ns is None:
+            return sample
+        return sample._replace(wait_total_ns=whole_ns + round(self.OWN_WAIT * oncpu_ns))
+
+
+def crowded() -> SimulatedNode:
+    node = Crowded(1, Plant(threads=1), wants=(0.1,))
+    node.steal_ratio = 0.6
+    return node
+
+
 @pytest.mark.parametrize(
     ("make", "because"),
     [
         (hog, SlowBecause.BEST_EFFORT),
         (throttled, SlowBecause.OWN_QUOTA),
         (stolen, SlowBecause.HOST),
+        (crowded, SlowBecause.OWN_TASKS),
     ],
 )
 def test_waits_for_a_cpu(make: Callable[[], SimulatedNode], because: SlowBecause) -> None:
