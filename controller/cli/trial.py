@@ -208,19 +208,19 @@ def _tell(arguments: argparse.Namespace, results: "Sequence[Results]", ended: st
     from controller.host.names import printable
     from controller.trial.analysis import analyse
 
-    if arguments.report is not None:
-        from controller.cli.trial_page import trial_page
-
-        page = trial_page(results, ended)
-        arguments.report.write_text(page, encoding="utf-8", errors="backslashreplace")
     nodes = [each.pairs for each in results]
     findings = analyse(nodes)
     if arguments.json:
         names = [each.node for each in results]
         found = {"nodes": names, "ended": ended, "findings": [*map(plain, findings)]}
         print(json.dumps(found, indent=2))
-        return
-    if ended:
-        print(f"ended before its time: {printable(ended)}")
-    for line in lines(nodes, findings):
-        print(printable(line))
+    else:
+        if ended:
+            print(f"ended before its time: {printable(ended)}")
+        for line in lines(nodes, findings):
+            print(printable(line))
+    if arguments.report is not None:  # last: a disk that is full must not cost the result
+        from controller.cli.trial_page import trial_page
+
+        page = trial_page(results, ended)
+        arguments.report.write_text(page, encoding="utf-8", errors="backslashreplace")
