@@ -9,7 +9,7 @@ import pytest
 
 from actuators.base import GoneError, Restored
 from actuators.kernfs import Cgroup
-from controller.core.decision import Failure
+from controller.core.decision import Action, Failure
 from controller.core.model import Knob
 from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import (
@@ -127,24 +127,28 @@ def test_actions_of_a_group_fail_together(
     assert agent.restore_all().clean
 
 
+def refused_group(layout: CgroupLayout, root: Path) -> tuple[Path, list[Action]]:
+    """Return a cgroup, and cuts of its child ``mine`` and of itself; v1 refuses the second."""
+    be = make_child(root, "be")
+    mine, foreign = make_child(be, "mine"), make_child(be, "foreign")
+    for path, quota_us in ((be, 90_000), (mine, 70_000), (foreign, 50_000)):
+        set_quota(path, quota_us, 100_000)
+    return be, [
+        action(target_of(layout, mine), Knob.CPU_QUOTA, "70000 100000 0", "9000 100000 0"),
+        action(target_of(layout, be), Knob.CPU_QUOTA, "90000 100000 0", "9000 100000 0"),
+    ]
+
+
 @pytest.mark.thorough
 def test_a_written_member_of_a_failed_group_is_reverted(
     cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
 ) -> None:
     if cgroup_layout.version == "v2":
         pytest.skip("the kernel compares parent and child on v1 only")
-    be = make_child(cgroup_root, "be")
-    mine, foreign = make_child(be, "mine"), make_child(be, "foreign")
-    set_quota(be, 90_000, 100_000)
-    set_quota(mine, 70_000, 100_000)
-    set_quota(foreign, 50_000, 100_000)
+    be, cut = refused_group(cgroup_layout, cgroup_root)
     before = dump(be)
     steps: list[str] = []
     agent = executor(cgroup_layout, tmp_path, steps.append)
-    cut = [
-        action(target_of(cgroup_layout, mine), Knob.CPU_QUOTA, "70000 100000 0", "9000 100000 0"),
-        action(target_of(cgroup_layout, be), Knob.CPU_QUOTA, "90000 100000 0", "9000 100000 0"),
-    ]
     outcomes = agent.execute(cut, now_ns=0)
     assert "after write cpu.cfs_quota_us=9000" in steps
     assert [o.failure for o in outcomes] == [Failure.REFUSED, Failure.REFUSED]
@@ -159,21 +163,13 @@ def test_a_failed_group_leaves_a_value_that_another_program_set_meanwhile(
 ) -> None:
     if cgroup_layout.version == "v2":
         pytest.skip("the kernel compares parent and child on v1 only")
-    be = make_child(cgroup_root, "be")
-    mine, foreign = make_child(be, "mine"), make_child(be, "foreign")
-    set_quota(be, 90_000, 100_000)
-    set_quota(mine, 70_000, 100_000)
-    set_quota(foreign, 50_000, 100_000)
-    agent = executor(cgroup_layout, tmp_path, Interruption(mine, 60_000))
-    cut = [
-        action(target_of(cgroup_layout, mine), Knob.CPU_QUOTA, "70000 100000 0", "9000 100000 0"),
-        action(target_of(cgroup_layout, be), Knob.CPU_QUOTA, "90000 100000 0", "9000 100000 0"),
-    ]
+    be, cut = refused_group(cgroup_layout, cgroup_root)
+    agent = executor(cgroup_layout, tmp_path, Interruption(be / "mine", 60_000))
     outcomes = agent.execute(cut, now_ns=0)
     assert [o.foreign for o in outcomes] == ["60000 100000 0", None]
     assert [o.failure for o in outcomes] == [None, Failure.REFUSED]
     assert [o.applied for o in outcomes] == ["60000 100000 0", "90000 100000 0"]
-    assert "60000" in (mine / "cpu.cfs_quota_us").read_text()
+    assert "60000" in (be / "mine/cpu.cfs_quota_us").read_text()
     assert not list((tmp_path / "journal").iterdir())
 
 

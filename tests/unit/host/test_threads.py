@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from controller.host.threads import Threads, read_threads
+from tests.support.waiting import eventually
 
 SECOND_NS = 10**9
 
@@ -37,7 +38,8 @@ def test_the_threads_of_this_process() -> None:
     finally:
         done.set()
         waiting.join()
-    assert waiting.native_id not in read_threads(os.getpid()).by_id
+    # A thread that was joined is still in /proc for a moment.
+    eventually("its end", lambda: waiting.native_id not in read_threads(os.getpid()).by_id)
 
 
 def test_a_process_that_has_ended_has_no_threads() -> None:
