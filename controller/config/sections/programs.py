@@ -51,8 +51,8 @@ class Program:
 
 
 _P99 = 0.99
-# Names, units and ports as in the source or the documentation of each program, in 2026. Ports of
-# HAProxy and Envoy are those of their examples. No port: the page is on a port of the application.
+# Names and units as in the source or the documentation of each program, ports too, but for Envoy,
+# HAProxy and Traefik: theirs are only usual. No port: the page is on a port of the application.
 PROGRAMS: Mapping[str, Program] = {
     "envoy": Program(
         port=9901,
