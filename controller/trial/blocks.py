@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 import json
+import math
 from pathlib import Path
 import random
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ _VERSION = 1
 # A day of the shortest pairs has less.
 _MOST_BYTES = 64 << 20
 _FEWEST_PAIRS = 3
+_LAST_S = 253402300800  # the year 10000, which has no calendar in Python
 
 
 class TrialError(Exception):
@@ -161,9 +163,10 @@ def load(path: Path) -> Results:
         if version != _VERSION:
             raise TrialError(f"{path}: version {ascii(version)[:40]} is not known")
         design = Design(**fields["design"])
+        _check_numbers([*asdict(design).values()])
         pairs = [_pair(json.loads(line)) for line in lines[:-1]]
         return Results(str(fields["node"]), design, pairs)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise TrialError(f"{path}: not the file of a trial, or damaged") from None
 
 
@@ -179,6 +182,13 @@ def _block(fields: dict[str, Any]) -> Block:
         *block.suffered_ratio.values(),
         *block.values.values(),
     ]
-    if not all(type(each) in (int, float) for each in numbers):
-        raise TypeError("not a number")
+    _check_numbers(numbers)
+    if not 0 <= block.began_s < _LAST_S:
+        raise ValueError("not a time")
     return block
+
+
+def _check_numbers(numbers: Sequence[object]) -> None:
+    for each in numbers:
+        if not isinstance(each, int | float) or isinstance(each, bool) or not math.isfinite(each):
+            raise TypeError("not a number")

@@ -72,6 +72,11 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     head, line = path.read_text().splitlines()
     damaged = json.loads(line)
     damaged["enforce"]["suffered_ratio"]["web"] = "much"
+    strange = [
+        line.replace('"began_s": 1000.0', f'"began_s": {value}')
+        for value in ("-1", "NaN", "1e300", "true", "1" + "0" * 400)
+    ]
+    assert line not in strange
     short = {"enforce": damaged["pause"]}
     for text in (
         "",
@@ -81,6 +86,9 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
         f"{head}\n{json.dumps(damaged)}\n",
         f"{head}\n{json.dumps(short)}\n",
         f"{head}\n[1]\n",
+        *(f"{head}\n{each}\n" for each in strange),
+        head.replace('"enforce_s": ', '"enforce_s": "x", "x": ') + "\n",
+        head.replace('"seed": ', '"seed": [], "pairs": ') + "\n",
         "[" * 100_000,
     ):
         path.write_text(text)
