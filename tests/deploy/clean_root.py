@@ -6,7 +6,8 @@ Only the instructions that the Dockerfile uses are implemented; others are an er
 hand, because the machines that run the tests have no container engine.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 from typing import NamedTuple
 
-__all__ = ("Step", "build", "chroot", "context_of", "steps")
+__all__ = ("Built", "Step", "build", "chroot", "context_of", "steps")
 
 _KNOWN = frozenset(
     "FROM RUN COPY USER WORKDIR ENV ARG LABEL ENTRYPOINT CMD".split()  # noqa: SIM905
@@ -63,25 +64,47 @@ def chroot(root: Path, command: str, *, user: str = "root", folder: str = "/", *
     return done.stdout
 
 
-def build(dockerfile: str, context: Path, base: Path, home: Path, kept: Path | None = None) -> Path:
-    """Execute *dockerfile* below *home* on copies of *base*; return the root of the last stage.
+class Built(NamedTuple):
+    """The last stage: its *root* directory, and *made*, the part of it that is not in its base."""
 
-    :param kept: a directory for the root before the sources are copied, as a builder of images
-        keeps layers: what this root depends on is its name. It is used if it is there.
+    root: Path
+    made: Path
+
+
+@contextlib.contextmanager
+def build(
+    dockerfile: str, context: Path, bases: Sequence[Path], home: Path, kept: Path | None = None
+) -> Iterator[Built]:
+    """Execute *dockerfile* below *home* above *bases*, which stay as they are.
+
+    Each stage is an overlay: copies of the bases would take longer than all steps.
+
+    :param bases: directories; what a former one has hides what a later one has.
+    :param kept: a directory for what was made before the sources are copied, as a builder of
+        images keeps layers: what this depends on is its name. It is used if it is there.
     """
-    stages = _Stages(context, base, home, kept)
-    for step in steps(dockerfile):
-        stages.execute(step)
-    stages.end()
-    return stages.root
+    with contextlib.ExitStack() as mounts:
+        stages = _Stages(context, bases, home, kept, mounts)
+        for step in steps(dockerfile):
+            stages.execute(step)
+        stages.end()
+        yield Built(stages.root, stages.made)
 
 
 class _Stages:
-    """The stages so far; ``root`` is the root of the last one."""
+    """The stages so far; ``root`` and ``made`` are those of the last one."""
 
-    def __init__(self, context: Path, base: Path, home: Path, kept: Path | None) -> None:
-        self.root, self._context, self._base, self._home = home, context, base, home
-        self._kept = kept
+    def __init__(
+        self,
+        context: Path,
+        bases: Sequence[Path],
+        home: Path,
+        kept: Path | None,
+        mounts: contextlib.ExitStack,
+    ) -> None:
+        self.root = self.made = home
+        self._context, self._bases, self._home = context, bases, home
+        self._kept, self._mounts = kept, mounts
         self._roots: dict[str, Path] = {}
         # Steps of this stage that are not executed yet, because their result may be kept.
         self._waiting: list[Step] = []
@@ -93,6 +116,7 @@ class _Stages:
         if step.word == "FROM":
             self.end()
             self.root = self._home / f"stage{len(self._roots)}"
+            self.made = self._home / f"made{len(self._roots)}"
             self._user, self._folder, self._environment = "root", "/", {}
             self._roots[step.text.split()[-1]] = self.root
         elif self._kept is not None and _copies_sources(step):
@@ -106,31 +130,31 @@ class _Stages:
 
     def _restore_or_keep(self, kept: Path) -> None:
         copied = (_words(each)[0] for each in self._waiting if each.word == "COPY")
-        inputs = [self._base.name, *(f"{each}" for each in self._waiting)]
+        inputs = [*(each.name for each in self._bases), *(f"{each}" for each in self._waiting)]
         inputs += [(self._context / each).read_text() for each in copied]
         place = kept / hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
-        if place.exists():
-            subprocess.run(["cp", "-a", place, self.root], check=True)
-            for each in self._waiting:
-                self._set(each)
-            self._waiting.clear()
-            return
-        self.end()
-        shutil.rmtree(kept, ignore_errors=True)  # of earlier versions
-        kept.mkdir(parents=True)
-        subprocess.run(["cp", "-a", self.root, kept / "new"], check=True)
-        (kept / "new").rename(place)
+        if not place.exists():
+            shutil.rmtree(kept, ignore_errors=True)  # of earlier versions
+            with contextlib.ExitStack() as mounts:
+                _mount(self._bases, kept / "new", self.root, mounts)
+                for each in self._waiting:
+                    self._run(each)
+            (kept / "new").rename(place)
+        for each in self._waiting:
+            self._set(each)
+        self._waiting.clear()
+        _mount([place, *self._bases], self.made, self.root, self._mounts)
 
     def end(self) -> None:
         """Execute the steps that wait."""
         for each in self._waiting:
+            if each.word == "FROM":
+                _mount(self._bases, self.made, self.root, self._mounts)
             self._run(each)
         self._waiting.clear()
 
     def _run(self, step: Step) -> None:
-        if step.word == "FROM":
-            subprocess.run(["cp", "-a", self._base, self.root], check=True)
-        elif step.word == "RUN":
+        if step.word == "RUN":
             chroot(self.root, step.text, user=self._user, folder=self._folder, **self._environment)
         elif step.word == "COPY":
             _copy(step, self._context, self._roots, self.root)
@@ -143,6 +167,16 @@ class _Stages:
             self._folder = step.text
         elif step.word == "ENV":
             self._environment |= dict(re.findall(r"(\w+)=(\S+)", step.text))
+
+
+def _mount(lower: Sequence[Path], upper: Path, root: Path, mounts: contextlib.ExitStack) -> None:
+    """Let *root* show *lower*, the first above the others, and *upper* have what changes."""
+    work = root.with_name(f"{root.name}-work")
+    for each in (upper, root, work):
+        each.mkdir(parents=True, exist_ok=True)
+    directories = f"lowerdir={':'.join(map(str, lower))},upperdir={upper},workdir={work}"
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", directories, root], check=True)
+    mounts.callback(subprocess.check_call, ["umount", root])
 
 
 def _copies_sources(step: Step) -> bool:

@@ -89,7 +89,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # The packages may be reachable only through a proxy with a certificate of its own.
     shutil.copy("/etc/ssl/certs/ca-certificates.crt", base / "etc" / "ssl" / "certs")
     try:
-        yield build(DOCKERFILE, context_of(ROOT, home), base, home)
+        with build(DOCKERFILE, context_of(ROOT, home), [base], home) as built:
+            yield built.root
     finally:
         shutil.rmtree(home)
 

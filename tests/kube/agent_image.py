@@ -14,7 +14,7 @@ import shutil
 import subprocess
 
 from tests.deploy.clean_root import build, chroot, context_of, steps
-from tests.kube.images import save_root
+from tests.kube.images import make_layer, save_layers
 
 __all__ = ("AGENT_IMAGE", "build_agent_image")
 
@@ -24,24 +24,29 @@ _DOCKERFILE = (_TREE / "deploy" / "Dockerfile").read_text()
 _LOCK_FILES = tuple(
     _TREE / "deploy" / name for name in ("requirements.txt", "requirements-build.txt")
 )
-# In the base.
-_WHEELS, _PIP_CONFIG = "wheels", "etc/pip.conf"
+# Of the base, in its directory of the cache.
+_ROOT, _LAYER, _WHEELS = "root", "root.tar", "wheels"
 _APT_INSTALL = re.compile(r"apt-get install -y --no-install-recommends ([^&]+)")
 
 
 def build_agent_image(home: Path) -> Path:
     """Build the image below *home* and return it as an archive.
 
-    Its base already has the packages that the Dockerfile installs, and the wheels that it fetches.
-    Base, and root before the sources are copied, are kept in the cache.
+    Its base already has the packages that the Dockerfile installs. The base, and what is made
+    before the sources are copied, are kept in the cache. The wheels that the Dockerfile fetches lie
+    in a layer that the image does not get.
     """
     with _locked() as cache:
         base = _base(cache)
-        root = build(_DOCKERFILE, context_of(_TREE, home), base, home, cache / "kept")
-    for path in (_WHEELS, _PIP_CONFIG):
-        subprocess.run(["rm", "-r", root / path], check=True)
-    archive = save_root(home / "sweetpoint.tar", AGENT_IMAGE, _config(), [root])
-    for stage in home.glob("stage*"):
+        bases = (base / _WHEELS, base / _ROOT)
+        with build(_DOCKERFILE, context_of(_TREE, home), bases, home, cache / "kept") as built:
+            hidden = [path for path in built.made.rglob("*") if path.is_char_device()]
+            assert not hidden, f"an image of two layers cannot say that these are gone: {hidden}"
+            own = make_layer(built.made, home / "own.tar")
+        archive = home / "sweetpoint.tar"
+        save_layers(archive, AGENT_IMAGE, _config(), [base / _LAYER, own])
+    own.unlink()
+    for stage in (*home.glob("stage*"), *home.glob("made*")):
         shutil.rmtree(stage)
     return archive
 
@@ -70,20 +75,24 @@ def _locked() -> Iterator[Path]:
 
 
 def _base(cache: Path) -> Path:
+    """Return a directory with the root directory, a layer of it, and a root with the wheels."""
     texts = [found[1] for step in steps(_DOCKERFILE) if (found := _APT_INSTALL.search(step.text))]
     words = " ".join(texts).split()
     packages = sorted({word.strip("'").partition("=")[0] for word in words})
     assert "python3-bpfcc" in packages
     inputs = " ".join([*packages, *(file.read_text() for file in _LOCK_FILES)])
-    base = cache / hashlib.sha256(inputs.encode()).hexdigest()[:16]
+    base = cache / hashlib.sha256(f"layers {inputs}".encode()).hexdigest()[:16]
     if not base.exists():
+        for old in (each for each in cache.iterdir() if each.is_dir()):  # of earlier versions
+            shutil.rmtree(old)
+        (cache / "build").mkdir()
         _make_base(cache / "build", packages)
         (cache / "build").rename(base)
     return base
 
 
-def _make_base(root: Path, packages: list[str]) -> None:
-    shutil.rmtree(root, ignore_errors=True)
+def _make_base(base: Path, packages: list[str]) -> None:
+    root, wheels = base / _ROOT, base / _WHEELS
     include = ",".join(["ca-certificates", *packages])
     made = subprocess.run(
         ["debootstrap", "--variant=minbase", f"--include={include}", "bookworm", root],
@@ -95,11 +104,15 @@ def _make_base(root: Path, packages: list[str]) -> None:
     # The packages may be reachable only through a proxy with a certificate of its own.
     shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "etc" / "ssl" / "certs")
     shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
-    (root / _WHEELS).mkdir()
     chroot(root, "python3 -m venv /tmp/pip")
     for file in _LOCK_FILES:
         shutil.copy(file, root / "tmp")
-        options = f"--require-hashes --only-binary :all: --dest /{_WHEELS}"
+        options = "--require-hashes --only-binary :all: --dest /wheels"
         chroot(root, f"/tmp/pip/bin/pip download {options} --requirement /tmp/{file.name}")
-    subprocess.run(["rm", "-r", root / "tmp/pip"], check=True)
-    (root / _PIP_CONFIG).write_text(f"[global]\nno-index = true\nfind-links = /{_WHEELS}\n")
+    wheels.mkdir()
+    (root / "wheels").rename(wheels / "wheels")
+    (wheels / "etc").mkdir()
+    (wheels / "etc/pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+    # The Dockerfile removes these; see the assertion above.
+    chroot(root, "rm -rf /tmp/* /var/lib/apt/lists/* /var/cache/apt /var/log/apt /var/log/dpkg.log")
+    make_layer(root, base / _LAYER)

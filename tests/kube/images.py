@@ -14,7 +14,7 @@ from pathlib import Path
 import subprocess
 import tarfile
 
-__all__ = ("save_files", "save_root")
+__all__ = ("make_layer", "save_files", "save_layers")
 
 
 def save_files(
@@ -40,29 +40,29 @@ def save_files(
                 data = source.read_bytes()
                 entry.size = len(data)
                 content.addfile(entry, io.BytesIO(data))
-    return _save(archive, name, {"Entrypoint": list(command), "Env": ["PATH=/bin"]}, [layer])
+    config = {"Entrypoint": list(command), "Env": ["PATH=/bin"]}
+    save_layers(archive, name, config, [layer])
+    layer.unlink()
+    return archive
 
 
-def save_root(
-    archive: Path, name: str, config: Mapping[str, object], roots: Sequence[Path]
+def make_layer(root: Path, layer: Path) -> Path:
+    """Write *layer*, a tar file with the directory *root*, and return it."""
+    subprocess.run(
+        ["tar", "--create", "--one-file-system", f"--file={layer}", f"--directory={root}", "."],
+        check=True,
+    )
+    return layer
+
+
+def save_layers(
+    archive: Path, name: str, config: Mapping[str, object], layers: Sequence[Path]
 ) -> Path:
-    """Write an image to *archive* with the directories *roots* as its layers; return *archive*.
+    """Write an image of *layers*, tar files, the lowest first, to *archive*; return *archive*.
 
     :param config: the image's configuration: ``Entrypoint``, ``Cmd``, ``Env``.
     """
-    layers = []
-    for number, root in enumerate(roots):
-        layer = archive.with_suffix(f".layer{number}")
-        subprocess.run(
-            ["tar", "--create", "--one-file-system", f"--file={layer}", f"--directory={root}", "."],
-            check=True,
-        )
-        layers.append(layer)
-    return _save(archive, name, config, layers)
-
-
-def _save(archive: Path, name: str, config: Mapping[str, object], layers: Sequence[Path]) -> Path:
-    # The layers, which may be large, are moved into the archive and not held in memory.
+    # The layers, which may be large, are copied into the archive and not held in memory.
     digests = [_digest(layer) for layer in layers]
     description = {
         "architecture": "amd64",
@@ -77,7 +77,6 @@ def _save(archive: Path, name: str, config: Mapping[str, object], layers: Sequen
     with tarfile.open(archive, "w") as image:
         for layer, layer_name in zip(layers, names, strict=True):
             image.add(layer, layer_name)
-            layer.unlink()
         for path, data in ((config_name, described), ("manifest.json", manifest)):
             entry = tarfile.TarInfo(path)
             entry.size = len(data)
