@@ -4,11 +4,13 @@
 
 It is the capacity of the node, less a reserve, less the peak of what all other work used. The use
 is measured; what pods requested does not count. While best-effort is squeezed the amount is at most
-what the squeeze leaves, because a pod could not use more.
+what the squeeze leaves, because a pod could not use more. It may also be limited to what a forecast
+of the other work leaves.
 """
 
 from typing import NamedTuple
 
+from controller.core.eviction.forecast import Expected
 from controller.core.indicators.counters import smoothing
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.pace.limiters import Headroom
@@ -41,17 +43,18 @@ class Reclaimable:
     services is not known then. It is never less than what the best-effort pods of the node were
     granted, so that no pod loses what it was promised. The capacity of the node limits that,
     because a pod that names its node itself may request any amount. ``amount`` is 0 while
-    ``stale``, that is without recent measurements.
+    ``stale``, that is without recent measurements. ``used`` is what all work but best-effort uses,
+    as a mean over ten seconds; ``None`` while ``stale``.
     """
 
-    __slots__ = ("_headroom", "_last_ns", "_limits", "_used", "amount", "stale")
+    __slots__ = ("_headroom", "_last_ns", "_limits", "amount", "stale", "used")
 
     def __init__(self, limits: ReclaimLimits) -> None:
         self._limits = limits
         self._start()
 
     def _start(self) -> None:
-        self._used: float | None = None
+        self.used: float | None = None
         self._last_ns: int | None = None
         rise_s = self._limits.rise_ns / NS_PER_SEC
         self._headroom = Headroom(0.0, self._limits.peak_ns, rise_s)
@@ -65,6 +68,7 @@ class Reclaimable:
         others: float | None,
         granted: float,
         squeezed_to: float | None = None,
+        expected: Expected | None = None,
     ) -> float:
         """Return ``amount`` at *now_ns*.
 
@@ -72,7 +76,9 @@ class Reclaimable:
         :param others: what all work but best-effort uses now; ``None``: not measurable.
         :param granted: the sum of the requests of the node's best-effort pods.
         :param squeezed_to: the limit of best-effort in this tick; ``None``: it is not limited.
+        :param expected: the use that is expected soon; ``None``: it does not count.
         """
+        available = capacity * (1.0 - self._limits.reserve_ratio)
         if others is None:
             if self._last_ns is None or now_ns - self._last_ns > _STALE_NS:
                 self._start()
@@ -80,14 +86,17 @@ class Reclaimable:
         else:
             dt_s = 0.0 if self._last_ns is None else max(0, now_ns - self._last_ns) / NS_PER_SEC
             self._last_ns = now_ns
-            before = others if self._used is None else self._used
-            self._used = before + smoothing(dt_s, _SMOOTH_S) * (others - before)
-            available = capacity * (1.0 - self._limits.reserve_ratio)
-            self._headroom.update(now_ns, dt_s, available, self._used)
+            before = others if self.used is None else self.used
+            self.used = before + smoothing(dt_s, _SMOOTH_S) * (others - before)
+            self._headroom.update(now_ns, dt_s, available, self.used)
             if squeezed_to is not None:
                 self._headroom.lower_to(squeezed_to)
             self.stale = False
-        self.amount = 0.0 if self.stale else max(min(granted, capacity), self._headroom.amount)
+        offer = self._headroom.amount
+        if expected is not None:
+            left = max(0.0, available - expected.use_ratio * capacity)
+            offer += expected.weight * (min(offer, left) - offer)
+        self.amount = 0.0 if self.stale else max(min(granted, capacity), offer)
         return self.amount
 
 
