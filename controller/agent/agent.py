@@ -141,7 +141,7 @@ class Agent:
             self._history = History(loaded.data_dir, loaded.history)
         self._http = self._serve(loaded)
         self._arrivals = Arrivals(loaded.nri)
-        self._node = Node(loaded, lambda: self._arrivals.pods)
+        self._node = Node(loaded, self._store, lambda: self._arrivals.pods)
         self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
         self._keeper = StateKeeper(options.lock, self._node.journals, self._store_again)
         self._follower = ConfigFollower(source, loaded, self._node)

@@ -48,6 +48,7 @@ from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.memory import find_memory, high_watermark_bytes
 from controller.host.sources import Source
 from controller.host.state_dir import JOURNAL
+from controller.host.store import Store
 from controller.probes.bpf.loader import use_cache
 from controller.probes.cgroup_moves import Move
 from controller.probes.memory_use import MemoryMeter
@@ -79,13 +80,17 @@ class Node:
     ``knobs``: what is written. ``workloads``: the ones measured and steered now. ``journals``: the
     records of what is held.
 
+    :param store: where the cluster's part keeps what outlives a boot.
     :param runtime_pods: see ``KubernetesSource``.
     :raises HostError: no cgroup hierarchy with the cpu controller is mounted.
     :raises JournalError: the journal directory cannot be used.
     """
 
     def __init__(
-        self, config: Config, runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict
+        self,
+        config: Config,
+        store: Store,
+        runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
     ) -> None:
         self._layout = find_cgroup_layout()
         use_cache(config.state_dir / "programs")
@@ -128,7 +133,7 @@ class Node:
         # Last, because the cluster has threads and the probes are loaded in forked children.
         self._state_dir = config.state_dir
         self._write_note: Callable[[], None] = lambda: None
-        self.cluster = self._make_cluster(config, runtime_pods)
+        self.cluster = self._make_cluster(config, store, runtime_pods)
         self._evictions = EvictionDispatcher(
             HostEvictions(config.eviction, self._layout, executor),
             None if self.cluster is None else self.cluster.evictions,
@@ -146,7 +151,7 @@ class Node:
         return ShapedLinks(config.network, self._layout)
 
     def _make_cluster(
-        self, config: Config, runtime_pods: Callable[[], Mapping[str, RuntimePod]]
+        self, config: Config, store: Store, runtime_pods: Callable[[], Mapping[str, RuntimePod]]
     ) -> "Cluster | None":
         kubernetes = config.kubernetes
         if kubernetes is None:
@@ -161,6 +166,7 @@ class Node:
             kubernetes,
             self._layout,
             lambda: self.sampler.cgroup_changes,
+            store,
             runtime_pods,
             config.resctrl.classes,
         )

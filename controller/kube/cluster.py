@@ -26,6 +26,7 @@ from controller.host.facts import CgroupLayout
 from controller.host.memory import find_memory
 from controller.host.resctrl import RESCTRL_DIR
 from controller.host.sources import Source
+from controller.host.store import Store
 from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.worker import Worker
@@ -65,6 +66,7 @@ class Cluster:
     if configured), and a worker sends requests.
 
     :param cgroup_changes: see ``PodCgroups``.
+    :param store: see ``ClusterCapacity``.
     :param runtime_pods: and *resctrl_classes*, see ``KubernetesSource``.
     """
 
@@ -73,6 +75,7 @@ class Cluster:
         config: KubernetesConfig,
         layout: CgroupLayout,
         cgroup_changes: Callable[[], int | None],
+        store: Store,
         runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
         resctrl_classes: Sequence[ResctrlClass] = (),
     ) -> None:
@@ -114,7 +117,7 @@ class Cluster:
             self._api, self._worker, events, config.eviction, config.node, pod_of
         )
         self._capacity = ClusterCapacity(
-            self._api, self._worker, config.capacity, config.node, layout
+            self._api, self._worker, config.capacity, config.node, layout, store
         )
         self._node_pause = NodePause(self._api, self._worker, config.node)
         self._permissions = Permissions(self._api, self._worker, needs(config))

@@ -14,14 +14,17 @@ from typing import NamedTuple
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.core.decision import Plan
+from controller.core.eviction.forecast import Forecast
 from controller.core.eviction.reclaimable import NonBestEffortUse, Reclaimable
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
 from controller.host.memory import find_memory
+from controller.host.store import Store
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.extended_resources import NodeResources, remove_resources
+from controller.kube.forecast_store import ForecastStore
 from controller.kube.state import ReclaimState
 from controller.probes.memory_use import NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
@@ -87,6 +90,9 @@ class ClusterCapacity:
 
     ``present``: whether the node may have resources of this agent, perhaps of an earlier run.
     ``update``, ``state`` and ``withdraw`` are for the control thread.
+
+    :param store: where the forecasts of the use are kept.
+    :param wall_ns: the time of day in ns since 1970.
     """
 
     def __init__(
@@ -96,16 +102,26 @@ class ClusterCapacity:
         config: KubeCapacityConfig,
         node: str,
         layout: CgroupLayout,
+        store: Store,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._api = api
         self._worker = worker
         self._config = config
         self._node = node
         self._clock_ns = clock_ns
+        self._wall_ns = wall_ns
         self._memory = NonBestEffortMemory(find_memory(layout.unified))
         self._cpu_use = NonBestEffortUse()
         self._reclaimable = {"cpu": Reclaimable(config.cpu), "memory": Reclaimable(config.memory)}
+        self._forecast_store = ForecastStore(store)
+        past = self._forecast_store.read() if config.enabled else {}
+        self._forecasts = {
+            "cpu": Forecast(config.cpu.reserve_ratio, past.get("cpu")),
+            "memory": Forecast(config.memory.reserve_ratio, past.get("memory")),
+        }
+        self._expected: dict[str, int | None] = {"cpu": None, "memory": None}
         self._granted = {"cpu": 0, "memory": 0}
         self._due_ns = 0
         self._resources = NodeResources(api, node)
@@ -136,27 +152,52 @@ class ClusterCapacity:
         self._due_ns = now_ns + _EVERY_NS
         names = self._config.names
         requests = [pod.requests for pod in pods if pod.requests and not pod.finished]
-        granted = {
+        self._granted = {
             "cpu": sum(each.get(names.cpu, 0) for each in requests),
             "memory": sum(each.get(names.memory, 0) for each in requests),
         }
         cpus = self._cpu_use.update(snapshot, workloads, _STALE_NS)
         memory = self._memory.poll(each for each in workloads if each.qos is QosClass.BE)
         squeezed_to = plan.quota_granted_cpus
-        self._reclaimable["cpu"].update(
+        completed = self._step(
+            "cpu",
             now_ns,
             1000.0 * len(online_cpus()),
             None if cpus is None else 1000.0 * cpus,
-            granted["cpu"],
             None if squeezed_to is None else 1000.0 * squeezed_to,
-        )
-        self._reclaimable["memory"].update(now_ns, float(memory_bytes()), memory, granted["memory"])
-        self._granted = granted
+        ) | self._step("memory", now_ns, float(memory_bytes()), memory)
+        if completed:
+            self._forecast_store.write({kind: f.record for kind, f in self._forecasts.items()})
         amounts = {
             name: int(self._reclaimable[kind].amount) for kind, name in names._asdict().items()
         }
         self._offer = _Offer(self._clock_ns(), amounts if enforcing else None)
         self._decided = True
+
+    def _step(
+        self,
+        kind: str,
+        now_ns: int,
+        capacity: float,
+        others: float | None,
+        squeezed_to: float | None = None,
+    ) -> bool:
+        """Update one resource; return whether the forecast has another hour."""
+        reclaimable, forecast = self._reclaimable[kind], self._forecasts[kind]
+        wall_ns = self._wall_ns()
+        expected = forecast.expected(wall_ns)
+        self._expected[kind] = None if expected is None else int(expected.use_ratio * capacity)
+        reclaimable.update(
+            now_ns,
+            capacity,
+            others,
+            self._granted[kind],
+            squeezed_to,
+            expected if self._config.forecast else None,
+        )
+        if others is None or reclaimable.used is None:
+            return False
+        return forecast.update(now_ns, wall_ns, reclaimable.used / capacity)
 
     @property
     def state(self) -> tuple[ReclaimState, ...]:
@@ -171,6 +212,9 @@ class ClusterCapacity:
                 granted=self._granted[kind],
                 stale=self._reclaimable[kind].stale,
                 foreign=name in foreign,
+                expected=self._expected[kind],
+                forecast_hours=self._forecasts[kind].judged,
+                broken_hours=self._forecasts[kind].broken,
             )
             for kind, name in self._config.names._asdict().items()
         )

@@ -69,7 +69,9 @@ class ReclaimState(NamedTuple):
     """An extended resource of the node: the offered and the granted amount, in its own unit.
 
     ``stale``: no offer can be computed because data is missing. ``foreign``: another program
-    publishes the resource.
+    publishes the resource. ``expected`` is the use by all other work that is expected soon,
+    ``None``: not known yet. ``forecast_hours`` were judged so far; in the ``broken_hours`` among
+    them the use exceeded forecast and reserve.
     """
 
     resource: str
@@ -77,6 +79,9 @@ class ReclaimState(NamedTuple):
     granted: int
     stale: bool
     foreign: bool
+    expected: int | None = None
+    forecast_hours: int = 0
+    broken_hours: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

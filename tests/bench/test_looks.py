@@ -28,6 +28,7 @@ from controller.core.looks import LimitTable
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
+from controller.host.store import Store
 from controller.telemetry.report import PublishedState
 from tests.bench.crowd import crowd
 from tests.kernel.agent import AgentRun, Site
@@ -110,7 +111,7 @@ def test_cpu_of_a_look(workloads: int, site: Site) -> None:
     loaded = source.load()
     published = PublishedState()
     with waking([(each, 0.002) for each in services[:5]]), contextlib.ExitStack() as stack:
-        node = Node(loaded)
+        node = Node(loaded, Store(loaded.data_dir))
         stack.callback(node.close)
         follower = ConfigFollower(source, loaded, node)
         pauses = Pauses(loaded.state_dir)

@@ -57,7 +57,7 @@ def families() -> list[Metric]:
             left_knobs={"cpu.idle": "koordlet"},
             requests={"500": 1},
             profiles=ProfilesState(config_map="sweetpoint/profiles"),
-            reclaimable=(ReclaimState("sweetpoint.dev/cpu", 1000, 0, False, False),),
+            reclaimable=(ReclaimState("sweetpoint.dev/cpu", 1000, 0, False, False, 500),),
         ),
     )
     return list(text_string_to_metric_families(Exporter(published).render().decode()))

@@ -12,6 +12,7 @@ from controller.agent.reload import ConfigFollower
 from controller.core.looks import Quiet, TickReason, WaitLimit
 from controller.core.model import Snapshot
 from controller.core.units import NS_PER_SEC
+from controller.host.store import Store
 from controller.telemetry.report import PublishedState
 from tests.kernel.agent import Site
 
@@ -32,7 +33,7 @@ class Looking:
         site.write(f"service_level: {{socket: {place}, {pushes}}}\n")
         self.source = ConfigSource(site.config, None)
         loaded = self.source.load()
-        self.node = Node(loaded)
+        self.node = Node(loaded, Store(loaded.data_dir))
         self.follower = ConfigFollower(self.source, loaded, self.node)
         self.pauses = Pauses(loaded.state_dir)
         self.published = PublishedState()

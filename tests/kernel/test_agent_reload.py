@@ -15,6 +15,7 @@ from controller.agent.node import Node
 from controller.agent.reload import Change, ConfigFollower
 from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue, Target, TargetKind
+from controller.host.store import Store
 from controller.probes.bpf import loader
 from tests.kernel.agent import AgentRun, Site
 from tests.support.cookie_kernel import CookieKernel
@@ -29,7 +30,7 @@ def follower(site: Site) -> Iterator[tuple[ConfigFollower, Node]]:
     """Run a node by the configuration of *site*, without ticks."""
     source = ConfigSource(site.config, None)
     loaded = source.load()
-    node = Node(loaded)
+    node = Node(loaded, Store(loaded.data_dir))
     try:
         yield ConfigFollower(source, loaded, node), node
     finally:

@@ -57,10 +57,11 @@ def pods() -> list[Builder[Panel]]:
         ),
         graph(
             "Offered to best-effort pods: CPU",
-            "CPUs that the node offers as an extended resource (line), and the sum of its pods' "
-            "requests for the resource (dashed).",
+            "CPUs that the node offers as an extended resource (line), the sum of its pods' "
+            "requests for the resource (dashed), and the expected use by all other work.",
             "none",
             (f"{series('reclaimable_amount', _CPU)} / 1000", "{{instance}} {{resource}}"),
+            (f"{series('reclaimable_expected_use', _CPU)} / 1000", "{{instance}} expected"),
             (f"{series('reclaimable_granted', _CPU)} / 1000", "{{instance}} {{resource}} granted"),
             dashed="/ granted$/",
         ),

@@ -47,11 +47,13 @@ class KubeCapacityConfig(NamedTuple):
     """The checked section.
 
     Without ``enabled`` nothing is offered; the limits of pods that request ``names`` apply in
-    either case. A change by more than ``change_ratio`` is published at most every
-    ``interval_ns``, the time stamp at least every ``heartbeat_ns``.
+    either case. With ``forecast`` the use that past weeks let expect limits the offer. A change by
+    more than ``change_ratio`` is published at most every ``interval_ns``, the time stamp at least
+    every ``heartbeat_ns``.
     """
 
     enabled: bool = False
+    forecast: bool = False
     names: ResourceNames = RESOURCES[Dialect.SWEETPOINT]
     cpu: ReclaimLimits = ReclaimLimits()
     memory: ReclaimLimits = ReclaimLimits()
@@ -71,6 +73,9 @@ class KubeCapacityModel(Strict):
     """Share of the node's CPUs that is never offered."""
     memory_reserve: Annotated[float, RATIO] = raw_default("10%")
     """Share of the node's memory that is never offered."""
+    forecast: bool = False
+    """Whether the use expected from past weeks limits the offer too; it is learned and judged in
+    either case."""
     peak_over: Annotated[int, duration("10s", "24h")] = raw_default("10m")
     """Time over which the peak use of all other work counts; lengthen it for services with rare
     peaks."""
@@ -90,6 +95,7 @@ def build_kube_capacity(model: KubeCapacityModel) -> KubeCapacityConfig:
     """Return the checked section."""
     return KubeCapacityConfig(
         enabled=model.enabled,
+        forecast=model.forecast,
         names=RESOURCES[model.names],
         cpu=ReclaimLimits(model.cpu_reserve, model.peak_over, model.rise),
         memory=ReclaimLimits(model.memory_reserve, model.peak_over, model.rise),

@@ -143,3 +143,17 @@ def _reclaimable(state: ClusterState) -> Iterator[Metric]:
         family = GaugeMetricFamily(f"sweetpoint_reclaimable_{field}", text, labels=["resource"])
         rows = (((each.resource,), float(getattr(each, field))) for each in state.reclaimable)
         yield _filled(family, rows)
+    expected = GaugeMetricFamily(
+        "sweetpoint_reclaimable_expected_use",
+        "Use by all other work that is expected soon, in the resource's own unit.",
+        labels=["resource"],
+    )
+    known = ((each.resource, each.expected) for each in state.reclaimable)
+    yield _filled(expected, (((name,), use) for name, use in known if use is not None))
+    for field, text in (
+        ("forecast_hours", "Hours for which the use had been forecast."),
+        ("broken_hours", "Hours in which the use exceeded forecast and reserve."),
+    ):
+        judged = CounterMetricFamily(f"sweetpoint_reclaimable_{field}", text, labels=["resource"])
+        rows = (((each.resource,), float(getattr(each, field))) for each in state.reclaimable)
+        yield _filled(judged, rows)

@@ -10,14 +10,17 @@ import pytest
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.core.decision import Plan
+from controller.core.eviction.forecast import ForecastRecord
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
 from controller.host.memory import MemoryHierarchy
+from controller.host.store import Store
 from controller.kube.cleanup import remove_overload_taint, write_taint_note
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.extended_resources import STAMP
+from controller.kube.forecast_store import ForecastStore
 from controller.kube.reclaimable_capacity import ClusterCapacity, PublishPolicy
 from controller.probes.memory_use import NonBestEffortMemory
 from controller.workloads.pods.pod import Pod
@@ -71,15 +74,29 @@ class Clock:
 class Scene:
     """The control thread and the worker, with a server that also has nodes/status."""
 
-    def __init__(self, server: ApiStandIn, api: Api, enabled: bool = True) -> None:
+    def __init__(
+        self, server: ApiStandIn, api: Api, data_dir: Path, *, forecast: bool = False
+    ) -> None:
         self.server = server
         server.before = self.route
         server.put(NODE, {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4"}}})
         self.clock = Clock()
         self.refuse = False
         self.worker = Worker(api)
-        config = KubeCapacityConfig(enabled=enabled, interval_ns=20_000_000, heartbeat_ns=1)
-        self.capacity = ClusterCapacity(api, self.worker, config, "n1", LAYOUT, self.clock)
+        config = KubeCapacityConfig(
+            enabled=True, forecast=forecast, interval_ns=20_000_000, heartbeat_ns=1
+        )
+        self.wall_ns, self.store = 0, Store(data_dir)
+        self.capacity = ClusterCapacity(
+            api,
+            self.worker,
+            config,
+            "n1",
+            LAYOUT,
+            self.store,
+            self.clock,
+            lambda: self.wall_ns,
+        )
         self.system_ns = 0
 
     def route(self, asked: Asked) -> tuple[int, dict[str, Any]] | None:
@@ -126,7 +143,7 @@ def server() -> Iterator[ApiStandIn]:
 
 @pytest.fixture
 def context(server: ApiStandIn, tmp_path: Path) -> Iterator[Scene]:
-    context = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")))
+    context = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")), tmp_path / "data")
     yield context
     context.worker.close()
     assert context.worker.failure is None
@@ -210,7 +227,7 @@ def test_in_observe_mode_nothing_is_offered_and_an_earlier_offer_is_removed(
 
 
 def test_an_earlier_offer_stays_until_the_first_tick(server: ApiStandIn, tmp_path: Path) -> None:
-    context = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")))
+    context = Scene(server, Api(server.kubeconfig(tmp_path / "kubeconfig")), tmp_path / "data")
     stamp = '{"resources": {"sweetpoint.dev/cpu": "900"}}'
     context.server.put(
         NODE,
@@ -235,6 +252,39 @@ def test_amounts_are_published_after_the_server_returns(context: Scene) -> None:
     assert context.found() == {}
     context.refuse = False
     context.eventually(lambda: CPU in context.found())
+
+
+@pytest.mark.parametrize("forecast", [True, False])
+def test_the_forecast_is_kept_and_limits_the_offer_if_configured(
+    server: ApiStandIn, tmp_path: Path, forecast: bool
+) -> None:
+    data, api = tmp_path / "data", Api(server.kubeconfig(tmp_path / "kubeconfig"))
+    busy = ForecastRecord(168, 168, 2, (((49, 3600),),) * 168)
+    store = Store(data)
+    ForecastStore(store).write({"cpu": busy})
+    store.close()
+    context = Scene(server, api, data, forecast=forecast)
+    for _ in range(600):
+        context.tick()
+    cpu, memory = context.capacity.state
+    capacity = 1000 * len(online_cpus())
+    assert (cpu.expected, cpu.forecast_hours, cpu.broken_hours) == (capacity // 2, 168, 2)
+    assert cpu.amount == pytest.approx((0.4 if forecast else 0.88) * capacity, rel=0.02)
+    assert memory.expected is None
+    context.worker.close()
+
+
+def test_an_hour_of_the_clock_becomes_a_part_of_the_forecast(context: Scene) -> None:
+    for minute in range(61):
+        context.wall_ns = at(60 * minute)
+        context.clock.now_ns += at(59)
+        context.tick(enforcing=False)
+    context.wall_ns = at(24 * 3600)
+    context.tick(enforcing=False)
+    assert context.capacity.state[0].expected == 10 * len(online_cpus())  # the first bucket
+    context.store.close()
+    kept = ForecastStore(context.store).read()
+    assert {kind: each.hours for kind, each in kept.items()} == {"cpu": 1, "memory": 1}
 
 
 def test_release_removes_the_amounts_after_the_agent_has_ended(

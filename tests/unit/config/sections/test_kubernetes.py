@@ -109,6 +109,7 @@ def test_the_schema_accepts_what_the_model_accepts() -> None:
 def test_defaults_of_capacity_are_off_and_sweetpoints_names(tmp_path: Path) -> None:
     found = section(tmp_path, "").capacity
     assert not found.enabled
+    assert not found.forecast
     assert found.names == ("sweetpoint.dev/cpu", "sweetpoint.dev/memory")
     assert found == KubeCapacityConfig()
     assert (found.interval_ns, found.heartbeat_ns) == (60 * 10**9, 600 * 10**9)
@@ -122,6 +123,8 @@ def test_fields_of_capacity(tmp_path: Path) -> None:
     assert (found.cpu.reserve_ratio, found.memory.reserve_ratio) == (0.4, 0.1)
     assert found.cpu.peak_ns == found.memory.peak_ns == 300 * 10**9
     assert found.change_ratio == 0.1
+    assert section(tmp_path, "capacity: {forecast: true}").capacity.forecast
+    assert ".capacity.forecast" in problem(tmp_path, "capacity: {forecast: 1h}")
     assert ".capacity.names" in problem(tmp_path, "capacity: {names: yarn}")
     assert ".capacity.interval" in problem(tmp_path, "capacity: {interval: 1ms}")
     assert section(tmp_path, "capacity: {heartbeat: 1h}").capacity.heartbeat_ns == 3600 * 10**9
