@@ -15,6 +15,7 @@ from controller.cli.explain import no_history, span_ns
 
 if TYPE_CHECKING:
     from controller.agent.history.advice import Advice, ModeTime, ServiceAdvice
+    from controller.core.eviction.forecast import ForecastRecord
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
@@ -63,6 +64,8 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.agent.history.reader import HistoryReader
     from controller.agent.history.records import MOMENTS
     from controller.host.names import printable
+    from controller.host.store import Store
+    from controller.kube.forecast_store import ForecastStore
 
     try:
         since_ns, until_ns = span_ns(arguments.since, None, datetime.now().astimezone())
@@ -77,10 +80,12 @@ def main(arguments: argparse.Namespace) -> int:
         return fail(no_history(data_dir, error), FAILED)
     for problem in reader.problems:
         print(f"sweetpoint: left out: {printable(problem)}", file=sys.stderr)
+    forecasts = ForecastStore(Store(data_dir)).read()
     if arguments.json:
-        print(json.dumps(_plain(advice), indent=2))
+        found = {kind: _judged(each) for kind, each in forecasts.items()}
+        print(json.dumps({**_plain(advice), "forecasts": found}, indent=2))
         return DONE
-    for line in _lines(advice):
+    for line in (*_lines(advice), *_forecasts(forecasts)):
         print(printable(line))
     return DONE
 
@@ -139,6 +144,18 @@ def _lines(advice: "Advice") -> Iterator[str]:
         yield from _took(advice)
     if advice.observed_ns.get(Mode.OBSERVE):
         yield from _taken(advice)
+
+
+def _judged(record: "ForecastRecord") -> dict[str, int]:
+    return {"hours": record.hours, "judged": record.judged, "broken": record.broken}
+
+
+def _forecasts(records: "Mapping[str, ForecastRecord]") -> Iterator[str]:
+    """Yield how often the use of a node that offers capacity was above its forecast."""
+    for kind, each in records.items():
+        broken = f"{each.broken} of {each.judged} hours ({_share(each.broken, each.judged)})"
+        yield ""
+        yield f"Capacity: other work used more {kind} than forecast and reserve in {broken}."
 
 
 def _no_one(advice: "Advice") -> str:

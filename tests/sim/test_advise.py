@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from controller.cli.main import main
+from controller.core.eviction.forecast import ForecastRecord
 from controller.core.model import Mode, QosClass, Workload, WorkloadSample
 from controller.demo.simulated_node import SimulatedNode
+from controller.host.store import Store
+from controller.kube.forecast_store import ForecastStore
 from tests.sim.explaining import START
 from tests.support.loops.closed_loop import make_settings, make_spec
 from tests.support.loops.history_loop import RecordedLoop
@@ -224,3 +227,20 @@ def test_evictions_are_not_part_of_the_bound(data_dir: Path, advise: Advise) -> 
     loop.run(60)
     loop.stop()
     assert "Not counted: 1 decided eviction." in advise()
+
+
+def test_how_often_the_forecast_of_the_capacity_was_broken(data_dir: Path, advise: Advise) -> None:
+    observed(data_dir)
+    assert "Capacity" not in advise()
+    store = Store(data_dir)
+    ForecastStore(store).write({"cpu": ForecastRecord(30, 5, 1), "memory": ForecastRecord(3)})
+    store.close()
+    said = "Capacity: other work used more {} than forecast and reserve in {}."
+    cpu, memory = (line for line in advise().splitlines() if line.startswith("Capacity"))
+    assert cpu == said.format("cpu", "1 of 5 hours (20%)")
+    assert memory == said.format("memory", "0 of 0 hours (N/A)")
+    assert json.loads(advise("--json"))["forecasts"]["cpu"] == {
+        "hours": 30,
+        "judged": 5,
+        "broken": 1,
+    }
