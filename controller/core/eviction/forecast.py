@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forecast: the part of a resource that all work but best-effort is expected to use soon.
 
-Each of the 168 hours of a week has a histogram of past use. Its older half fades to half of its
-weight whenever the hour returns, so the half-life is seven days. The hours are those of UTC: only
+Each of the 168 hours of a week has a histogram of past use. The weight of this past is halved
+whenever the hour returns, so the half-life is seven days. The hours are those of UTC: only
 that they return matters, not what they are called. Where daylight saving time moves the load by an
 hour, higher use is known a week later, and former use fades within five weeks.
 
