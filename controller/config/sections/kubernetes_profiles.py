@@ -12,11 +12,13 @@ from typing import Annotated
 from pydantic import Field
 
 from controller.config.fields import Strict, raw_default
+from controller.config.label_selector import LABEL_KEY, LABEL_VALUE
 from controller.config.yaml_document import Loc
 
 __all__ = (
     "AUTO",
     "NAMESPACE",
+    "PROFILE",
     "KubeProfilesConfig",
     "KubeProfilesModel",
     "ProfileRule",
@@ -28,13 +30,11 @@ AUTO = "auto"
 # A name of a namespace that the API server accepts (RFC 1123 label).
 NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
-_PROFILE = r"^[a-z0-9][a-z0-9.-]{0,62}$"
-_LABEL_KEY = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-_LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+PROFILE = r"^[a-z0-9][a-z0-9.-]{0,62}$"
 # kubelet mounts the namespace of the pod here in every container.
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-_Profile = Annotated[str, Field(pattern=_PROFILE)]
+_Profile = Annotated[str, Field(pattern=PROFILE)]
 _Namespace = Annotated[str, Field(pattern=NAMESPACE)]
 
 
@@ -47,8 +47,8 @@ class ProfileRuleModel(Strict):
     """Namespace of the pod; without it any."""
     labels: Annotated[
         dict[
-            Annotated[str, Field(pattern=_LABEL_KEY)],
-            Annotated[str, Field(pattern=_LABEL_VALUE)],
+            Annotated[str, Field(pattern=LABEL_KEY)],
+            Annotated[str, Field(pattern=LABEL_VALUE)],
         ],
         Field(max_length=16),
     ] = raw_default({})

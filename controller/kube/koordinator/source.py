@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import json
 from typing import Any
 
+from controller.config.label_selector import LabelSelector, Operator, Requirement, equal
 from controller.config.yaml_document import ConfigError, Document
 
 __all__ = ("Field", "Fields", "read", "short_json")
@@ -116,23 +117,16 @@ def _matches(selector: object, labels: Mapping[str, str]) -> bool:
         return False
     wanted = selector.get("matchLabels") or {}
     rules = selector.get("matchExpressions") or []
-    if not isinstance(wanted, dict) or not isinstance(rules, list):
+    try:
+        found = LabelSelector((*equal(wanted), *map(_requirement, rules)))
+    except (AttributeError, KeyError, TypeError, ValueError):  # not such a selector
         return False
-    return all(labels.get(key) == text for key, text in wanted.items()) and all(
-        isinstance(each, dict) and _holds(each, labels) for each in rules
-    )
+    return found.matches(labels)
 
 
-def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, operator, values = rule.get("key"), rule.get("operator"), rule.get("values") or []
-    here = labels.get(str(key))
-    if operator == "In":
-        return here in values
-    if operator == "NotIn":
-        return here not in values
-    if operator == "Exists":
-        return here is not None
-    return operator == "DoesNotExist" and here is None
+def _requirement(rule: Mapping[str, Any]) -> Requirement:
+    values = frozenset(rule.get("values") or [])
+    return Requirement(str(rule["key"]), Operator(rule["operator"]), values)
 
 
 def _flat(at: Field, value: Mapping[str, object]) -> Iterator[tuple[Field, object]]:
