@@ -343,6 +343,11 @@ class Node:
         """
         return "" if self.cluster is None else self.cluster.pause_annotation
 
+    @property
+    def labels(self) -> Mapping[str, str] | None:
+        """The labels of the Node, ``None``: not known yet, or without a cluster."""
+        return None if self.cluster is None else self.cluster.node_labels
+
     def poll(self, pause: Pause | None, left_out_ns: int) -> Snapshot:
         """Read the probes and a part of the knobs; return the input of this tick's plan.
 

@@ -31,7 +31,7 @@ from controller.kube.client.api import Api
 from controller.kube.client.rate_limit import RateLimitedLogger
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events, Regarding
-from controller.kube.node_pause import NodePause
+from controller.kube.own_node import OwnNode
 from controller.kube.permissions import Permissions, needs
 from controller.kube.pod_eviction import PodEvictions
 from controller.kube.pod_watcher import PodWatcher
@@ -119,7 +119,7 @@ class Cluster:
         self._capacity = ClusterCapacity(
             self._api, self._worker, config.capacity, config.node, layout, store
         )
-        self._node_pause = NodePause(self._api, self._worker, config.node)
+        self._own_node = OwnNode(self._api, self._worker, config.node)
         self._permissions = Permissions(self._api, self._worker, needs(config))
         self._pause: Pause | None = None
         self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR, find_memory(layout.unified))
@@ -236,8 +236,13 @@ class Cluster:
 
     @property
     def pause_annotation(self) -> str | None:
-        """The text of the Node's annotation for pauses, see ``NodePause``."""
-        return self._node_pause.text
+        """The text of the Node's annotation for pauses, see ``OwnNode``."""
+        return self._own_node.pause
+
+    @property
+    def node_labels(self) -> Mapping[str, str] | None:
+        """The labels of the Node, ``None``: not known yet; see ``OwnNode``."""
+        return self._own_node.labels
 
     def _report_pause(self, pause: Pause | None) -> None:
         if pause == self._pause:
@@ -262,7 +267,7 @@ class Cluster:
             self._state,
             synced=pods.synced,
             matched=self._source.matched,
-            node_missing=self._node_pause.missing,
+            node_missing=self._own_node.missing,
             age_s=self._watcher.age_s(time.monotonic_ns()),
             problem=self._watcher.problem,
             denied=self._denied(),

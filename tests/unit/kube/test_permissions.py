@@ -13,7 +13,7 @@ from controller.config.sections.kubernetes import KubernetesConfig
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
-from controller.kube.node_pause import NodePause
+from controller.kube.own_node import OwnNode
 from controller.kube.permissions import Permissions, needs
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.support.waiting import eventually
@@ -154,7 +154,7 @@ def test_a_node_that_does_not_exist_is_missing(
     server: ApiStandIn, worker: Worker, api: Api
 ) -> None:
     server.put(f"{NODE}?resourceVersion=0", {"metadata": {"name": "n1"}})
-    absent, present = NodePause(api, worker, "n2"), NodePause(api, worker, "n1")
-    eventually("answers", lambda: absent.text is not None and present.text is not None)
+    absent, present = OwnNode(api, worker, "n2"), OwnNode(api, worker, "n1")
+    eventually("answers", lambda: absent.pause is not None and present.pause is not None)
     assert absent.missing
     assert not present.missing
