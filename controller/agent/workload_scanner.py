@@ -62,7 +62,9 @@ class WorkloadScanner:
         workloads = self._find(config)
         self._intake.update(workloads)
         if cluster is not None:
-            workloads = cluster.scan(workloads, config.settings.profiles, now_ns)
+            workloads = cluster.scan(
+                workloads, config.settings.profiles, now_ns, config.replace_profiles
+            )
         # Those that wait are placed as well: their tasks are not foreign to best-effort work.
         workloads = self._placer.place(workloads, now_ns)
         waiting = self.waiting

@@ -8,7 +8,7 @@ message with file, line, field and, where one is known, a hint.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -84,11 +84,13 @@ def _describe(document: Document, model: type[BaseModel], error: Mapping[str, An
 
 def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
     for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        field = fields.get(str(part))
         model = (field and _model_in(field.annotation)) or model
     known = sorted(field.alias or name for name, field in model.model_fields.items())
     hint = did_you_mean(str(loc[-1]), known, most=1) or f"known: {', '.join(known)}"
-    return f"unknown key ({hint})"
+    what = model.unknown_key if issubclass(model, Strict) else "unknown key"
+    return f"{what} ({hint})"
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
@@ -202,6 +204,8 @@ class Strict(Described):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
     )
+    # What a message calls a key that the model does not have.
+    unknown_key: ClassVar[str] = "unknown key"
 
 
 def sentence(field: FieldInfo) -> str:

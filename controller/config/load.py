@@ -7,13 +7,24 @@ All or nothing: ``load`` returns a ``Config`` if all files are valid; otherwise 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+import time
 from typing import Any
 
 from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel
 from controller.config.own_figure import find_unit_conflicts, steered_services
+from controller.config.policies import (
+    PoliciesInForce,
+    Policy,
+    PolicyInForce,
+    Situation,
+    apply,
+    build_policies,
+    resolve,
+)
 from controller.config.profile_set import LoadedProfiles, find_conflicts, load_profiles
 from controller.config.sections.agent import (
     BudgetConfig,
@@ -37,7 +48,7 @@ from controller.config.sections.resctrl import ResctrlConfig, build_resctrl
 from controller.config.sections.service_level import build_service_level
 from controller.config.sections.service_sources import ServiceLevelConfig
 from controller.config.state_dir import parse_directory
-from controller.config.workload_rules import WorkloadRule, build_rules
+from controller.config.workload_rules import WorkloadRule, build_rules, replace_profiles
 from controller.config.yaml_document import ConfigError, Document, parse_document, read_text
 from controller.core.model import Mode
 from controller.core.settings import HostFacts, IoSettings, Profile, Settings
@@ -61,7 +72,10 @@ class Config:
 
     ``http_token_file`` holds the bearer token that the pages require; ``None``: no token.
     ``looks``: ticks that need no decision are left out. ``warnings`` are about what is accepted and
-    has no effect, a line each.
+    has no effect, a line each. ``node_labels`` is ``None`` in a cluster: the Node object has them.
+    ``replace_profiles`` maps profiles to those that pods get in their place; ``workloads`` have
+    got them.
+    What the policies ``in_force`` set is in the other fields.
     """
 
     path: Path
@@ -83,6 +97,10 @@ class Config:
     kubernetes: KubernetesConfig | None = None
     eviction: EvictionConfig
     warnings: tuple[str, ...] = ()
+    replace_profiles: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, str] | None = field(default_factory=dict)
+    policies: tuple[Policy, ...] = ()
+    in_force: PoliciesInForce = field(default_factory=PoliciesInForce)
 
 
 def load(
@@ -91,19 +109,89 @@ def load(
     mode: Mode | None = None,
     cpus: int | None = None,
     read: Callable[[Path], str] = read_text,
+    labels: Mapping[str, str] | None = None,
+    now_s: float | None = None,
+    anywhere: bool = False,
+    every_policy: bool = True,
 ) -> Config:
     """Read *path* and every profile file it names.
 
-    *mode* overrides the mode in the file. *cpus* is the number of CPUs against which amounts of
-    CPU are checked; default: those of this host. One that is offline now counts for the check:
-    the same file is right again when it comes back. *read* returns the text of a file.
+    *mode* overrides the mode in the file and in its policies. *cpus* is the number of CPUs against
+    which amounts of CPU are checked; default: those of this host. One that is offline now counts
+    for the check: the same file is right again when it comes back. *read* returns the text of a
+    file.
+
+    Policies are those in force on a node with *labels*, ``None``: not known, at *now_s*, in seconds
+    since 1970; default: now. Without Kubernetes the labels in the file count, unless *anywhere*.
+    Each policy is checked alone and all of them together, and the file without them, unless not
+    *every_policy*.
 
     :raises ConfigError: a file is invalid; nothing was changed.
     :raises OSError: see ``read_text``.
     """
     online = len(online_cpus()) if cpus is None else cpus
     cpus = max(online, len(present_cpus())) if cpus is None else cpus
-    document = parse_document(read(path), str(path))
+    document, read = parse_document(read(path), str(path)), cache(read)
+
+    def build(document: Document) -> Config:
+        return _build(document, path, mode, online, cpus, read)
+
+    if every_policy:
+        config = build(document)
+        if not config.policies:
+            return config
+        _check_policies(document, config.policies, build)
+    # Without the others, what is in force need not be valid without policies: CPUs may be gone.
+    policies, own_labels = _find_policies(document)
+    known = labels if own_labels is None or anywhere else own_labels
+    situation = Situation(known, time.time() if now_s is None else now_s)
+    document, in_force = resolve(document, policies, situation)
+    return replace(build(document), in_force=in_force)
+
+
+def _find_policies(
+    document: Document,
+) -> tuple[tuple[Policy, ...], Mapping[str, str] | None]:
+    """Return the policies and the labels of this host, ``None``: its Node object has them.
+
+    :raises ConfigError: they are not valid.
+    """
+    model = check(document, ConfigModel)
+    problems: list[str] = []
+    has_pods = model.kubernetes is not None
+    policies = build_policies(document, model.policies, problems, has_pods=has_pods)
+    if problems:
+        raise ConfigError(problems)
+    return policies, None if has_pods else model.node_labels
+
+
+def _check_policies(
+    document: Document, policies: tuple[Policy, ...], build: Callable[[Document], Config]
+) -> None:
+    """Load *document* with each policy alone, and with all of them.
+
+    What else can be in force together has no values but these. If it is refused all the same, that
+    is when it comes into force.
+
+    :raises ConfigError: with one of the policies it is invalid.
+    """
+    entries = [PolicyInForce(each.name, each.place, "") for each in policies]
+    for chosen in (*((each,) for each in entries), tuple(entries)):
+        names = " and ".join(each.name for each in chosen)
+        try:
+            build(apply(document, PoliciesInForce(entries=tuple(chosen))))
+        except ConfigError as error:
+            raise ConfigError([f"{each} (policy {names})" for each in error.problems]) from None
+
+
+def _build(
+    document: Document,
+    path: Path,
+    mode: Mode | None,
+    online: int,
+    cpus: int,
+    read: Callable[[Path], str],
+) -> Config:
     model = check(document, ConfigModel)
     problems: list[str] = []
     if not model.workloads and model.kubernetes is None:
@@ -115,6 +203,7 @@ def load(
     http = _parse_http(document, model.http, problems)
     token_file = _parse_token_file(document, model, problems)
     rules = build_rules(document, model.workloads, profiles, problems, refused=loaded.refused)
+    rules = replace_profiles(document, rules, model, {*profiles, *loaded.refused}, problems)
     state_dir, data_dir = parse_directory(model.state_dir), parse_directory(model.data_dir)
     for key, directory in {"state_dir": state_dir, "data_dir": data_dir}.items():
         if directory is None:
@@ -138,6 +227,10 @@ def load(
     kubernetes = build_kubernetes(document, model.kubernetes, problems)
     resctrl = build_resctrl(document, model.resctrl, problems)
     problems += _find_unknown_classes(loaded, resctrl)
+    policies = build_policies(document, model.policies, problems, has_pods=kubernetes is not None)
+    if kubernetes is not None and model.node_labels:
+        text = "has no effect with a section kubernetes: the Node object has the labels"
+        problems.append(document.problem(("node_labels",), text))
     if problems or state_dir is None or data_dir is None:
         raise ConfigError(problems)
     return Config(
@@ -174,6 +267,9 @@ def load(
         kubernetes=kubernetes,
         eviction=build_eviction(model.eviction),
         warnings=find_removed(document),
+        replace_profiles=model.replace_profiles,
+        node_labels=model.node_labels if kubernetes is None else None,
+        policies=policies,
     )
 
 

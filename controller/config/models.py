@@ -33,6 +33,13 @@ from controller.config.sections.knobs import (
 from controller.config.sections.kubernetes import KubernetesModel
 from controller.config.sections.law import LawModel
 from controller.config.sections.network import NetworkModel
+from controller.config.sections.policies import (
+    MAX_POLICIES,
+    LabelKey,
+    LabelValue,
+    PolicyModel,
+    Replacements,
+)
 from controller.config.sections.resctrl import RESCTRL_CLASS, ResctrlModel
 from controller.config.sections.service_models import ServiceLevelModel
 from controller.config.state_dir import DEFAULT_STATE_DIR
@@ -269,6 +276,8 @@ class ConfigModel(Strict):
     profiles: list[Annotated[str, Field(min_length=1)]] = raw_default([])
     """Further profile files, relative to this file; one with the name of a shipped profile
     replaces it."""
+    replace_profiles: Replacements = raw_default({})
+    """Profile that services get in place of another, by the name of the other; policies set it."""
     service_level: ServiceLevelModel | None = None
     """Where the services' own figures, such as request latencies, are read."""
     network: NetworkModel | None = None
@@ -299,3 +308,8 @@ class ConfigModel(Strict):
     eviction: EvictionModel = raw_default({})
     """What happens to workloads of this file when a profile evicts, on a host without
     Kubernetes."""
+    node_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = raw_default({})
+    """Labels of this host for the policies, on a host without Kubernetes."""
+    policies: Annotated[list[PolicyModel], Field(max_length=MAX_POLICIES)] = raw_default([])
+    """Keys with other values on some nodes and at some times; a later entry wins over an earlier
+    one."""

@@ -6,6 +6,7 @@ The defaults of the models have the form of the file, so that no quantity is con
 the file says stays as it was written, and what it omits is the text in the model.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -16,13 +17,19 @@ from pydantic_core import PydanticUndefined
 from controller.config.fields import check
 from controller.config.load import Config, load
 from controller.config.models import ConfigModel
+from controller.config.workload_rules import DEFAULT_PROFILE
 from controller.config.yaml_document import read_document
 
 __all__ = ("defaults", "resolve")
 
 
-def resolve(path: Path) -> tuple[Config, dict[str, Any]]:
+def resolve(
+    path: Path, labels: Mapping[str, str] | None = None, now_s: float | None = None
+) -> tuple[Config, dict[str, Any]]:
     """Return the checked configuration *path* and its data with all defaults.
+
+    The configuration is that of a node with *labels* (default: those in the file) at *now_s*, see
+    ``load``. The data is that of the file, whichever policies are in force.
 
     Loading the data gives the same configuration, from any directory: paths of profile files are
     absolute. A field that stays without a value is left out.
@@ -30,7 +37,7 @@ def resolve(path: Path) -> tuple[Config, dict[str, Any]]:
     :raises ConfigError: a file is invalid.
     :raises OSError: see ``read_document``.
     """
-    config = load(path)
+    config = load(path, labels=labels, now_s=now_s, anywhere=labels is not None)
     document = read_document(path)
     check(document, ConfigModel)  # the file may have changed since it was loaded
     data: dict[str, Any] = _fill(ConfigModel, document.data)
@@ -38,8 +45,8 @@ def resolve(path: Path) -> tuple[Config, dict[str, Any]]:
     data["profiles"] = [str(folder / name) for name in data["profiles"]]
     for entry, rule in zip(data["workloads"], config.workloads, strict=False):
         entry |= {"service": rule.service}
-        if rule.profile:
-            entry |= {"profile": rule.profile}
+        if rule.profile:  # without what replace_profiles changes
+            entry.setdefault("profile", DEFAULT_PROFILE)
     return config, data
 
 

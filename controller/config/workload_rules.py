@@ -7,15 +7,15 @@ host finds is left out there (``controller.workloads.static``).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from controller.config.models import WorkloadModel
+from controller.config.models import ConfigModel, WorkloadModel
 from controller.config.yaml_document import Document, Loc
 from controller.core.model import QosClass
 from controller.core.settings import Profile
 
-__all__ = ("DEFAULT_PROFILE", "WorkloadRule", "build_rules", "is_pattern")
+__all__ = ("DEFAULT_PROFILE", "WorkloadRule", "build_rules", "is_pattern", "replace_profiles")
 
 DEFAULT_PROFILE = "default"
 _MAGIC = frozenset("*?[")
@@ -60,6 +60,31 @@ def build_rules(
     for index, text in _find_claimed(rules):
         problems.append(document.problem(("workloads", index, "cgroup"), text))
     return rules
+
+
+def replace_profiles(
+    document: Document,
+    rules: tuple[WorkloadRule, ...],
+    model: ConfigModel,
+    profiles: Collection[str],
+    problems: list[str],
+) -> tuple[WorkloadRule, ...]:
+    """Return *rules* with the profiles that ``replace_profiles`` of *model* has for theirs.
+
+    In a cluster a name may be that of a profile of the ConfigMap, so it need not be one of
+    *profiles*. A service of the file keeps its own profile then.
+    """
+    others = model.replace_profiles
+    for name, other in others.items() if model.kubernetes is None else ():
+        for each in sorted({name, other} - {*profiles}):
+            text = f"no profile named {each!r} (have: {', '.join(sorted(profiles))})"
+            problems.append(document.problem(("replace_profiles", name), text))
+    return tuple(
+        replace(rule, profile=others[rule.profile])
+        if others.get(rule.profile) in profiles
+        else rule
+        for rule in rules
+    )
 
 
 def _rules(

@@ -33,7 +33,7 @@ __all__ = (
 )
 
 MAX_BYTES = 1 << 20
-MAX_DEPTH = 16  # the deepest field of the files is at 4
+MAX_DEPTH = 16  # the deepest field of the files is at 7
 MAX_PROBLEMS = 20
 MAX_MESSAGE_CHARS = 400
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
@@ -69,19 +69,21 @@ class ConfigError(Exception):
 class Document:
     """The data of a file and the line of every key and list item in it.
 
-    ``origin`` is the file's path, or another description of the source for messages.
+    ``origin`` is the file's path, or another description of the source for messages. ``moved`` maps
+    the place of a value in the data to where the file has it, if that is elsewhere.
     """
 
     origin: str
     data: object
     lines: Mapping[Loc, int]
+    moved: Mapping[Loc, Loc] = field(default_factory=dict)
 
     def problem(self, loc: Loc, message: str) -> str:
         """Return ``file:line: field: message`` for the field at *loc*.
 
         For a field that is not in the file, the line is that of the nearest field around it.
         """
-        at = loc
+        at = loc = self.moved.get(loc, loc)
         while at and at not in self.lines:
             at = at[:-1]
         place = f"{self.origin}:{self.lines.get(at, 1)}"

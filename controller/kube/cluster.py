@@ -44,7 +44,7 @@ from controller.kube.state import ClusterState
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.other_agents import Holds, OtherAgents
 from controller.workloads.pods.pod import RuntimePod
-from controller.workloads.pods.profile_choice import ChooseProfile, profile_chooser
+from controller.workloads.pods.profile_choice import ChooseProfile, profile_chooser, replacing
 from controller.workloads.pods.source import KubernetesSource, merge_with_configured
 
 __all__ = ("Cluster",)
@@ -125,6 +125,7 @@ class Cluster:
         self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR, find_memory(layout.unified))
         self._ceded: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
+        self._replaced: Mapping[str, str] = {}
         self._choose_named: ChooseProfile = profile_chooser({}, config.profiles, DEFAULT_PROFILE)
         self._choose = self._choose_named
         self._conflicts: tuple[str, ...] = ()
@@ -178,16 +179,22 @@ class Cluster:
         return settings
 
     def scan(
-        self, configured: tuple[Workload, ...], profiles: Mapping[str, Profile], now_ns: int
+        self,
+        configured: tuple[Workload, ...],
+        profiles: Mapping[str, Profile],
+        now_ns: int,
+        replaced: Mapping[str, str],
     ) -> tuple[Workload, ...]:
         """Return *configured* and the pods that run on this node, each with one of *profiles*.
 
-        A pod is left out if its cgroup belongs to a configured workload.
+        A pod gets the profile in *replaced* in place of the one that it would get. It is left out
+        if its cgroup belongs to a configured workload.
         """
-        if profiles is not self._profiles:
-            self._profiles = profiles
+        if profiles is not self._profiles or replaced != self._replaced:
+            self._profiles, self._replaced = profiles, replaced
             named = {name: each for name, each in profiles.items() if name == base_name(name)}
-            self._choose_named = profile_chooser(named, self._config.profiles, DEFAULT_PROFILE)
+            choose = profile_chooser(named, self._config.profiles, DEFAULT_PROFILE)
+            self._choose_named = replacing(choose, replaced, named) if replaced else choose
             self._choose = self._choose_named
             if self._descriptor_profiles is not None:
                 self._choose = self._descriptor_profiles.chooser(profiles, self._choose_named)

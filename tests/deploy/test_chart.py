@@ -104,6 +104,17 @@ def test_the_agent_reads_its_configuration(case: Case, tmp_path: Path) -> None:
     ]
 
 
+def test_policies_pass_through(tmp_path: Path) -> None:
+    (case,) = (each for each in CASES if each.name == "policies" and not each.operator)
+    night, canary = agents_config(rendered(case), tmp_path).policies
+    assert [each.from_min for each in night.windows] == [1320, 1320, 0]
+    assert [each.until_weekday for each in night.windows] == [None, 0, None]
+    assert str(canary.nodes) == "node-restriction.kubernetes.io/pool=canary, no example.com/spot"
+    values = {"config": {"policies": [{"name": "a", "set": {"tick": "1s"}}]}}
+    with pytest.raises(HelmError, match="tick"):
+        list(render(values))
+
+
 def test_nothing_is_written_by_default(tmp_path: Path) -> None:
     assert agents_config(tuple(render({})), tmp_path).settings.mode is Mode.OBSERVE
 

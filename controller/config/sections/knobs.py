@@ -18,6 +18,7 @@ __all__ = (
     "CORE_GROUP",
     "CoreSchedulingModel",
     "IoModel",
+    "MemoryAmount",
     "MemoryModel",
     "build_core_scheduling",
     "build_io",
@@ -37,7 +38,7 @@ def _amount_kind(value: object) -> str:
     return "<auto>" if value == "auto" else "<amount>"
 
 
-_Amount = Annotated[
+MemoryAmount = Annotated[
     Annotated[Literal["auto"], Tag("<auto>")] | Annotated[int, _MEMORY, Tag("<amount>")],
     Discriminator(_amount_kind),
 ]
@@ -49,10 +50,10 @@ class MemoryModel(Strict):
     guard: bool = True
     """Whether best-effort work is limited to the memory that everything else leaves, and ended
     first when memory runs out; in enforce mode only."""
-    margin: _Amount = "auto"
+    margin: MemoryAmount = "auto"
     """Memory that best-effort work leaves free; auto takes 3 %, or more for the kernel's reclaim
     and kubelet's eviction."""
-    capacity: _Amount = "auto"
+    capacity: MemoryAmount = "auto"
     """Memory that the workloads share: auto is that of the host; set it where a cgroup above all of
     them has a limit."""
 

@@ -17,7 +17,7 @@ from controller.core.settings import Profile
 from controller.workloads.pods.identity import APP_LABELS
 from controller.workloads.pods.pod import Pod
 
-__all__ = ("PROFILE_KEY", "ChooseProfile", "ProfileChoice", "profile_chooser")
+__all__ = ("PROFILE_KEY", "ChooseProfile", "ProfileChoice", "profile_chooser", "replacing")
 
 PROFILE_KEY = "sweetpoint.dev/profile"
 
@@ -60,6 +60,27 @@ def profile_chooser(
         return ProfileChoice(found, "; ".join(problems) or None)
 
     return choose
+
+
+def replacing(
+    choose: ChooseProfile, others: Mapping[str, str], profiles: Mapping[str, Profile]
+) -> ChooseProfile:
+    """Return *choose* with the profile that *others* has for the one that it chooses.
+
+    If *profiles* lack that one, the choice stays and has the problem.
+    """
+
+    def choose_other(pod: Pod | None) -> ProfileChoice:
+        found = choose(pod)
+        other = others.get(found.profile)
+        if other is None:
+            return found
+        if other in profiles:
+            return found._replace(profile=other)
+        text = f"replace_profiles: no profile has the name {other!r}"
+        return found._replace(problem="; ".join(filter(None, (found.problem, text))))
+
+    return choose_other
 
 
 def _for_pod(

@@ -8,7 +8,12 @@ import pytest
 
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig, ProfileRule
 from controller.workloads.pods.pod import Pod, parse_pod
-from controller.workloads.pods.profile_choice import PROFILE_KEY, ProfileChoice, profile_chooser
+from controller.workloads.pods.profile_choice import (
+    PROFILE_KEY,
+    ProfileChoice,
+    profile_chooser,
+    replacing,
+)
 from tests.support.kube.pods import UID, profiles
 from tests.support.kube.pods import plain_pod as pod
 
@@ -153,3 +158,17 @@ def test_labels_of_rules_are_kept() -> None:
     kept = parse_pod({"metadata": meta}, CONFIG.label_keys).labels
     assert kept == {"tier": "front"}
     assert profile_chooser(PROFILES, CONFIG, "default")(pod(labels=kept)).profile == "gold"
+
+
+def test_a_profile_is_replaced_whatever_led_to_it() -> None:
+    choose = replacing(
+        profile_chooser(PROFILES, CONFIG, "default"),
+        {"nginx": "gold", "gold": "redis", "default": "lost"},
+        PROFILES,
+    )
+    # Not in turn, and also by one that the pod may not choose itself.
+    assert choose(pod(labels={"app": "nginx"})) == ProfileChoice("gold")
+    assert choose(pod(labels={"tier": "front"})) == ProfileChoice("redis")
+    assert choose(pod(labels={"app": "redis"})) == ProfileChoice("redis")
+    text = "replace_profiles: no profile has the name 'lost'"
+    assert choose(None) == ProfileChoice("default", text)
