@@ -7,7 +7,16 @@ from dataclasses import asdict
 import json
 from typing import TYPE_CHECKING
 
-from controller.cli.common import DONE, FAILED, WRONG, add_agent, fail, find_config
+from controller.cli.common import (
+    DONE,
+    FAILED,
+    WRONG,
+    add_agent,
+    fail,
+    find_config,
+    node_labels,
+    wall_time_s,
+)
 
 if TYPE_CHECKING:
     from controller.config.sections.service_sources import ServiceLevelConfig
@@ -33,6 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead of printing, read every source of a service level once",
     )
+    parser.add_argument(
+        "--node-labels",
+        type=node_labels,
+        metavar="KEY=VALUE,...",
+        help="labels of a node: policies that select by labels are those of such a node",
+    )
+    parser.add_argument(
+        "--at",
+        type=wall_time_s,
+        metavar="TIME",
+        help="policies are those in force at this time, such as 2026-11-27T08:00+01:00 "
+        "(default: now)",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -43,7 +65,7 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.config.yaml_document import ConfigError
 
     try:
-        config, data = resolve(find_config(arguments))
+        config, data = resolve(find_config(arguments), arguments.node_labels, arguments.at)
     except ConfigError as error:
         return fail(error, WRONG)
     for text in config.warnings:

@@ -34,7 +34,9 @@ __all__ = (
     "find_data_dir",
     "find_state_dir",
     "find_unwritable",
+    "node_labels",
     "rfc3339",
+    "wall_time_s",
     "whole_number",
 )
 
@@ -205,6 +207,34 @@ def clock(time_ns: float) -> str:
 def rfc3339(time_ns: float) -> str:
     """Return *time_ns* (since 1970) as a time of this host in RFC 3339, for programs."""
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")
+
+
+def node_labels(text: str) -> dict[str, str]:
+    """Return the labels in *text*, such as ``a=b,c=d``, for an option.
+
+    :raises argparse.ArgumentTypeError: they have another form.
+    """
+    pairs = [each.partition("=") for each in text.split(",") if each]
+    wrong = [key for key, equals, _ in pairs if not key or not equals]
+    if wrong or not pairs:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE,...")
+    return {key: value for key, _, value in pairs}
+
+
+def wall_time_s(text: str) -> float:
+    """Return the moment *text* in seconds since 1970, for an option.
+
+    Without an offset from UTC it is a time of this host.
+
+    :raises argparse.ArgumentTypeError: it is not in RFC 3339, or outside the years 1971 to 2199.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+        if 1970 < found.year < 2200:
+            return found.timestamp()
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-27T08:00+01:00")
 
 
 def whole_number(text: str) -> int:

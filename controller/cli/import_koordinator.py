@@ -5,7 +5,7 @@
 import argparse
 from pathlib import Path
 
-from controller.cli.common import DONE, FAILED, WRONG, fail, whole_number
+from controller.cli.common import DONE, FAILED, WRONG, fail, node_labels, whole_number
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="network device of a node to be shaped")
     parser.add_argument(
         "--node-labels",
-        type=_labels,
+        type=node_labels,
         metavar="KEY=VALUE,...",
         help="labels of a node: take what is for such nodes, and the rest of the cluster's",
     )
@@ -63,14 +63,6 @@ def main(arguments: argparse.Namespace) -> int:
         return fail(error, FAILED)
     print(f"wrote {' and '.join(files)} to {arguments.output}; read their comments")
     return DONE
-
-
-def _labels(text: str) -> dict[str, str]:
-    pairs = [each.partition("=") for each in text.split(",") if each]
-    wrong = [key for key, equals, _ in pairs if not key or not equals]
-    if wrong or not pairs:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE,...")
-    return {key: value for key, _, value in pairs}
 
 
 def _positive(text: str) -> int:

@@ -9,6 +9,7 @@ Everything is read without a probe and without a right beyond that of reading ``
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from controller.cli.policy_text import PoliciesSummary, policy_lines, summarize_policies
 from controller.config.indicator import format_value
 from controller.config.load import Config
 from controller.config.workload_rules import is_pattern
@@ -114,6 +115,7 @@ class Summary:
     tick: str
     pages: str
     hierarchy: str
+    policies: PoliciesSummary
     workloads: tuple[RuleSummary, ...]
     left_out: tuple[str, ...]
     pods: PodsSummary | None
@@ -142,6 +144,7 @@ def summarize(config: Config, mountinfo: str | None = None) -> Summary:
         tick=format_duration(config.settings.tick_ns),
         pages="off" if config.http is None else "http://{}:{}".format(*config.http),
         hierarchy=hierarchy,
+        policies=summarize_policies(config.in_force),
         workloads=tuple(_rules(config, workloads, left_out)),
         left_out=left_out,
         pods=_pods(config, layout),
@@ -299,6 +302,9 @@ def render(summary: Summary) -> str:
         f"mode {summary.mode}, tick {summary.tick}, pages {summary.pages}",
         summary.hierarchy,
     ]
+    if policies := [*policy_lines(summary.policies)]:
+        # In the same number of lines, for the text to fit on a screen.
+        lines[1:] = [", ".join(lines[1:]), *policies]
     if summary.pods is not None:
         pods = summary.pods
         where = ", ".join(pods.roots) or "no kubepods cgroup found"

@@ -131,3 +131,60 @@ def test_an_invalid_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         printed = capsys.readouterr()
         assert printed.out == ""
         assert "did you mean mode?" in printed.err
+
+
+POLICIES = """\
+policies:
+  - {name: night, times: [{from: "22:00", until: "06:00"}], set: {reserve: 500mcpu}}
+  - {name: canary, nodes: {matchLabels: {pool: canary}}, set: {mode: observe}}
+"""
+FLEET = f"kubernetes: {{node: n1}}\nmode: enforce\n{POLICIES}"
+
+
+def test_policies_of_a_node_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(write(tmp_path, FLEET))
+
+    def run(*options: str) -> list[str]:
+        assert main(["check", "--config", file, *options]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    noon, night = ("--at", "2026-11-27T13:00+01:00"), ("--at", "2026-11-27T23:30:00Z")
+    lines = run(*noon)
+    assert lines[1].startswith("mode observe,")
+    assert lines[2].startswith("policies in force: none of 2; next change 2026-11-27 ")
+    assert lines[3] == (
+        "node labels are not known, so the mode is observe (see --node-labels): canary"
+    )
+    lines = run("--node-labels", "pool=prod,zone=a", *noon)
+    assert lines[1].startswith("mode enforce,")
+    assert not any("not known" in line for line in lines)
+    lines = run("--node-labels", "pool=canary", *night)
+    assert lines[1].startswith("mode observe,")
+    until = "night (until 2026-11-28 06:00 UTC), canary (node labels: pool=canary); next change "
+    assert lines[2].startswith(f"policies in force: {until}2026-11-28 ")
+    (found, *_) = [json.loads("\n".join(run("--json", "--node-labels", "a=b", *night)))["policies"]]
+    assert [(each["name"], each["in_force"]) for each in found["policies"]] == [
+        ("night", True),
+        ("canary", False),
+    ]
+    assert found["next_change_s"] == 1795845600.0
+    # The file is printed whatever is in force, and is the same again.
+    text = "\n".join(run("--resolved", "--node-labels", "pool=canary", *night))
+    again = load(write(tmp_path, text), labels={})
+    assert [each.name for each in again.policies] == ["night", "canary"]
+    assert again.settings.mode == "enforce"
+
+
+def test_with_policies_the_text_still_fits_on_a_screen(tmp_path: Path, mountinfo: str) -> None:
+    config = load(write(tmp_path, HOST + POLICIES), now_s=1795845600.0 - 60)
+    lines = render(summarize(config, mountinfo)).splitlines()
+    assert "policies in force: night (until 2026-11-28 06:00 UTC); next change" in "\n".join(lines)
+    assert len(lines) <= 25
+
+
+@pytest.mark.parametrize("text", ["noon", "2026-13-01", "0001-01-01T00:00", "9999-12-31T23:59Z"])
+def test_what_is_no_time(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["check", "--config", str(write(tmp_path, FLEET)), "--at", text])
+    assert caught.value.code == 2
+    assert "is not a time such as 2026-11-27T08:00+01:00" in capsys.readouterr().err
