@@ -32,8 +32,9 @@ than that is counted as an overrun, and the schedule starts again at its end; mi
 made up for.
 
 Signals are blocked and handled between two ticks, so a tick is never interrupted: SIGTERM and
-SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``). A
-container that is about to run causes a tick of its own (see ``arrivals``).
+SIGINT restore every knob and end the agent, SIGHUP reloads the configuration (see ``reload``).
+At a due moment, before the tick, the configuration with other policies is applied if those are in
+force. A container that is about to run causes a tick of its own (see ``arrivals``).
 """
 
 from dataclasses import dataclass, replace
@@ -51,7 +52,9 @@ from controller.agent.history.writer import History
 from controller.agent.learned import LearnedStore
 from controller.agent.looks import FIGURE, Looks
 from controller.agent.node import Node
+from controller.agent.node_labels import NodeLabels
 from controller.agent.pauses import Pauses
+from controller.agent.policy_clock import PolicyClock
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower
 from controller.agent.self_budget import CostMeter
@@ -121,7 +124,9 @@ class Agent:
         self._signals = SignalWait(_SIGNALS)
         self._once = options.once
         state_dir = options.lock.directory
-        self._source = source = ConfigSource(options.config, options.mode, state_dir)
+        self._labels = NodeLabels(state_dir)
+        clock = PolicyClock(self._labels)
+        self._source = source = ConfigSource(options.config, options.mode, state_dir, clock=clock)
         loaded = source.start()
         if loaded.state_dir != state_dir:
             _log.warning(
@@ -248,6 +253,8 @@ class Agent:
         """Make a tick for *reason*, or if a look finds one; *woken*: before one is due."""
         due = reason is None and not woken
         try:
+            if due:
+                self._follow_policies()
             now_ns = time.monotonic_ns()
             if reason is None:
                 reason = self._looks.reason(now_ns, self._planner.period_ns, woken=woken)
@@ -282,6 +289,7 @@ class Agent:
     def _store_again(self) -> None:
         self._node.store_again()
         self._pauses.store_again()
+        self._labels.store()
         self._source.keep()
 
     def _make_planner(self, learned: tuple[LearnedIndicator, ...]) -> None:
@@ -354,8 +362,19 @@ class Agent:
         applied = self._follower.reload()
         self._published.count_reload("applied" if applied else "failed")
         self._looks.expect(TickReason.RELOAD)
-        if not applied:
-            return
+        if applied:
+            self._take_over(mode)
+
+    def _follow_policies(self) -> None:
+        """Between two ticks, apply the configuration with other policies if they are in force."""
+        self._labels.take(self._node.labels)
+        mode = self._config.settings.mode
+        if self._follower.has_other_policies() and self._follower.adapt():
+            self._looks.expect(TickReason.RELOAD)
+            self._take_over(mode)
+
+    def _take_over(self, mode: Mode) -> None:
+        """Pass on the configuration that the follower has applied; *mode* is the one before."""
         if self._config.settings.mode is not mode:
             self._outcomes = ()  # the values in them were restored with the change of mode
             self._note_restored()
@@ -416,6 +435,8 @@ class Agent:
             probe_problems=self._node.sampler.problems,
             probe_fallbacks=self._node.sampler.fallbacks,
             config_problem=self._follower.problem,
+            policies=self._config.in_force,
+            label_origin=self._labels.origin,
             state_dir=self._keeper.state,
             store=self._store.state,
             history=HistoryState() if self._history is None else self._history.state,

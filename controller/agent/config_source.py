@@ -6,6 +6,9 @@ A reload that is refused keeps the configuration that the agent has, and so does
 the files in force are kept in the state directory while an agent runs (``kept_config``), and a
 start that finds them goes on with them if the file is refused. A start after an end in order has
 nothing to go on with. It refuses the file, and whoever started it sees that.
+
+When other policies come into force, the texts in force lead to the new configuration (``adapt``).
+So a file that is being edited does not matter.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import logging
 from pathlib import Path
 
+from controller.agent.policy_clock import PolicyClock
 from controller.config.load import Config, ConfigError, load
 from controller.config.yaml_document import read_text
 from controller.core.model import Mode
@@ -29,14 +33,17 @@ class ConfigSource:
     """The configuration file, and the copy of the one in force below ``state_dir``.
 
     ``mode`` overrides the mode in the file. Without ``state_dir`` there is no copy. ``problem`` is
-    why ``start`` took the copy; empty: it took the file.
+    why ``start`` took the copy; empty: it took the file. ``clock`` says when other policies are in
+    force.
     """
 
     file: Path
     mode: Mode | None
     state_dir: Path | None = None
     problem: str = ""
-    _texts: Mapping[str, str] = field(default_factory=dict)  # of the files last read, by path
+    clock: PolicyClock = field(default_factory=PolicyClock)
+    _read: Mapping[str, str] = field(default_factory=dict)  # texts of the files last read, by path
+    _texts: Mapping[str, str] = field(default_factory=dict)  # those in force
     _told: bool = False
     _warned: tuple[str, ...] = ()  # the warnings of the file last read, which were logged
 
@@ -52,12 +59,47 @@ class ConfigSource:
             texts[str(path.absolute())] = text = read_text(path)
             return text
 
-        config = load(self.file, mode=self.mode, read=read)
-        self._texts = texts
+        config = self._load(read)
+        self._read = texts
         for text in config.warnings if config.warnings != self._warned else ():
             _log.warning("%s", text)
         self._warned = config.warnings
         return config
+
+    def adapt(self) -> Config:
+        """Return the configuration that the texts in force give with the policies in force now.
+
+        No file of the configuration is read.
+
+        :raises ConfigError: it is invalid.
+        :raises OSError: see ``load``.
+        """
+        config = self._load(_reader(self._texts), every_policy=False)
+        self._read = self._texts
+        return config
+
+    def _load(
+        self,
+        read: Callable[[Path], str],
+        *,
+        cpus: int | None = None,
+        every_policy: bool = True,
+    ) -> Config:
+        labels, now_s = self.clock.situation
+        return load(
+            self.file,
+            mode=self.mode,
+            cpus=cpus,
+            read=read,
+            labels=labels,
+            now_s=now_s,
+            every_policy=every_policy,
+        )
+
+    def take(self, config: Config) -> None:
+        """Note that *config*, which was returned last, is in force."""
+        self._texts = self._read
+        self.clock.follow(config)
 
     def start(self) -> Config:
         """Return the configuration to start with.
@@ -66,21 +108,23 @@ class ConfigSource:
         :raises OSError: see ``load``.
         """
         try:
-            return self.load()
+            config = self.load()
+            self.take(config)
         except ConfigError as error:
-            config = self._load_kept()
-            if config is None:
+            kept = self._load_kept()
+            if kept is None:
                 raise
+            config = kept
             self.problem = str(error)
             _log.error(
                 "%s\nThe agent before this one died: going on with its configuration. "
                 "Correct the file and reload",
                 error,
             )
-            return config
+        return config
 
     def keep(self) -> None:
-        """Keep the files last read, which are in force now; a failure is logged once."""
+        """Keep the texts in force in the state directory; a failure is logged once."""
         if self.state_dir is None:
             return
         cpus = max(len(online_cpus()), len(present_cpus()))
@@ -102,11 +146,12 @@ class ConfigSource:
             kept = read_config(self.state_dir, self.file)
             if kept is None:
                 return None
-            config = load(self.file, mode=self.mode, cpus=kept.cpus, read=_reader(kept.texts))
+            config = self._load(_reader(kept.texts), cpus=kept.cpus)
         except (OSError, ValueError, ConfigError) as error:
             _log.warning("the kept configuration cannot be used: %s", error)
             return None
-        self._texts = kept.texts
+        self._read = kept.texts
+        self.take(config)
         host = replace(config.settings.host, cpus=len(online_cpus()))
         return replace(config, settings=replace(config.settings, host=host))
 

@@ -18,9 +18,14 @@ An error up to here is logged and ends the reload: the old configuration stays i
 second phase the node takes over the new configuration (``Node.reconfigure``), and warnings name
 the sections with changes that only a restart applies.
 
+Other policies in force (``ConfigFollower.adapt``) are a reload without the file: the texts in
+force are loaded again. If that is refused, the present configuration stays, and it is tried again
+after a minute.
+
 After a change the agent passes the settings and workloads on to its planner, see ``Change``.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
 import logging
@@ -100,7 +105,8 @@ class ConfigFollower:
     """Applies changes of the configuration file, of cluster profiles and of workloads to a node.
 
     ``config`` is the configuration in force. A change with an error in it is not applied at all,
-    and ``problem`` holds the error until new settings are applied.
+    and ``problem`` holds the error until new settings are applied. Other policies are not such
+    settings: after them the file has the same error.
 
     :param loaded: the configuration that *node* was made from, as read from *source*.
     """
@@ -116,7 +122,9 @@ class ConfigFollower:
         self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
         node.reconfigure(self.config, node.workloads)
-        self.problem = source.problem
+        source.take(loaded)
+        self._file_problem = source.problem
+        self._policy_problem = ""
         self._scan_problem = ""
 
     def poll(self, now_ns: int, arrival: bool = False) -> Change:
@@ -165,34 +173,87 @@ class ConfigFollower:
         self._scan_problem = ""
         if self._new_profiles:
             self._node.reconfigure(config, workloads)
-            self._adopt(config)
+            self.config = config
+            self._new_profiles = False
+            self._file_problem = ""
             return Change.SETTINGS
         if workloads == self._node.workloads:
             return Change.NOTHING
         self._node.set_workloads(workloads)
         return Change.WORKLOADS
 
+    @property
+    def problem(self) -> str:
+        """Why the file, or the policies in force now, were refused; empty if they were not."""
+        return "\n".join(filter(None, (self._file_problem, self._policy_problem)))
+
     def reload(self) -> bool:
         """Read the file again and apply it; return whether it was applied."""
         try:
-            loaded = self._source.load()
-            config = self._node.complete(self._with_fixed_sections(loaded))
-            workloads = self._node.scan(config)
+            loaded = self._apply(self._source.load)
         except (ConfigError, OSError) as error:
-            self.problem = str(error)
-            self._next_forced_scan_ns = 0  # the scan by the new rules does not count
+            self._file_problem = str(error)
             _log.error("reload: %s\nreload: nothing changed", error)
             return False
+        self._file_problem = self._policy_problem = ""
         for section in _RESTART_ONLY:
             if getattr(loaded, section) != getattr(self.config, section):
                 but = self._but_limits(loaded, section)
                 _log.warning("reload: %s changes only with a restart%s", section, but)
-        self._file_profiles = loaded.settings.profiles
-        self._node.reconfigure(config, workloads)
-        self._adopt(config)
         self._source.keep()
         _log.info("reload: %s applied", self._source.file)
+        self._log_policies(loaded)
         return True
+
+    def has_other_policies(self) -> bool:
+        """Return whether other policies are in force now than in the configuration."""
+        clock = self._source.clock
+        if clock.is_due():
+            return True
+        if clock.found is not self.config.in_force and clock.found.is_same_as(self.config.in_force):
+            # The same ones until another time: the clock was set, or a window is over that the next
+            # one continues.
+            self.config = replace(self.config, in_force=clock.found)
+        return False
+
+    def adapt(self) -> bool:
+        """Apply the configuration with the policies in force now; return whether it was applied."""
+        try:
+            loaded = self._apply(self._source.adapt)
+        except (ConfigError, OSError) as error:
+            self._source.clock.refused()
+            if str(error) != self._policy_problem:
+                _log.error("policies: %s\npolicies: nothing changed", error)
+            self._policy_problem = str(error)
+            return False
+        self._policy_problem = ""
+        self._log_policies(loaded)
+        return True
+
+    def _log_policies(self, loaded: Config) -> None:
+        if loaded.policies:
+            found = [f"{each.name} ({each.because})" for each in loaded.in_force.entries]
+            _log.info("policies in force: %s", ", ".join(found) or "none")
+
+    def _apply(self, load: Callable[[], Config]) -> Config:
+        """Apply what *load* returns, and return it.
+
+        :raises ConfigError: a file is invalid; nothing was changed.
+        :raises OSError: the same for the host.
+        """
+        try:
+            loaded = load()
+            config = self._node.complete(self._with_fixed_sections(loaded))
+            workloads = self._node.scan(config)
+        except (ConfigError, OSError):
+            self._next_forced_scan_ns = 0  # the scan by the new rules does not count
+            raise
+        self._file_profiles = loaded.settings.profiles
+        self._node.reconfigure(config, workloads)
+        self.config = config
+        self._new_profiles = False
+        self._source.take(loaded)
+        return loaded
 
     def refresh_cpus(self) -> Change:
         """Count the online CPUs of this host again; return what the planner has to take over."""
@@ -222,8 +283,3 @@ class ConfigFollower:
             return ""
         limits = "per_hour and cool_down of evictions"
         return f", except {limits}" if self._limits_apply(loaded) else ""
-
-    def _adopt(self, config: Config) -> None:
-        self.config = config
-        self.problem = ""
-        self._new_profiles = False

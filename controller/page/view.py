@@ -294,11 +294,25 @@ def _head(page: Mapping[str, Any], pause: Pause) -> str:
     return " | ".join(parts)
 
 
+def _policies(policies: Mapping[str, Any]) -> Iterator[str]:
+    found = [
+        f"{text(each.get('policy'))} ({text(each.get('because'), _MOST_TEXT)})"
+        for each in records(policies.get("in_force"))
+    ]
+    if found:
+        kept = " (labels as last read)" if policies.get("node_labels") == "kept" else ""
+        yield f"policies in force{kept}: {', '.join(found)}"
+    if undecided := policies.get("undecided"):
+        names = ", ".join(map(text, undecided)) if isinstance(undecided, list) else ""
+        yield f"policies wait, the labels of the node are not known: {names}"
+
+
 def _notes(page: Mapping[str, Any]) -> Iterator[str]:
     for each in records(page.get("pauses")):
         yield f"paused: {text(each.get('scope'))} {text(each.get('name'))}".rstrip()
     for source, problem in mapping(page.get("pause_problems")).items():
         yield f"pause of the {text(source)} is ignored: {text(problem)}"
+    yield from _policies(mapping(page.get("policies")))
     for probe, problem in mapping(page.get("probes")).items():
         yield f"probe {text(probe)} is off: {text(problem)}"
     if problem := text(page.get("config_problem"), _MOST_TEXT):

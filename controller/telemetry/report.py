@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from actuators.ordering import is_passing
+from controller.config.policies import PoliciesInForce
 from controller.core.decision import Outcome, Plan, Verdict
 from controller.core.in_force import InForce
 from controller.core.looks import TickReason
@@ -110,6 +111,7 @@ class TickReport:
     ``degraded`` has the sources that control rests on and that are not well, each once.
     ``doorbell`` is ``None`` where the container runtime tells of no containers.
     ``in_force`` is the record of what limits best-effort work, after the writes of the tick.
+    ``label_origin``: where the node's labels come from, by which ``policies`` are in force.
     """
 
     time_ns: int
@@ -155,6 +157,8 @@ class TickReport:
     degraded: tuple[SourceProblem, ...] = ()
     restarts: Mapping[str, int] = field(default_factory=dict)
     in_force: InForce = field(default_factory=InForce)
+    policies: PoliciesInForce = field(default_factory=PoliciesInForce)
+    label_origin: str = ""
 
     @property
     def ready(self) -> bool:
@@ -274,6 +278,7 @@ class PublishedState:
         yield "mode", report.mode
         yield "pauses", [{**p._asdict(), "source": source} for source, p in report.pauses.entries]
         yield "pause_problems", dict(report.pauses.problems)
+        yield "policies", _policies_status(report.policies, report.label_origin)
         yield "time_ns", report.time_ns
         yield "data_age_ns", report.age_ns
         yield (
@@ -335,6 +340,19 @@ class PublishedState:
         yield "service_level", report.services
         yield "resctrl_monitor", report.monitor
         yield "cluster", None if report.cluster is None else report.cluster.status()
+
+
+def _policies_status(policies: PoliciesInForce, label_origin: str) -> dict[str, Any] | None:
+    """Return the policies with plain types; ``None``: the file has none."""
+    if not policies.known:
+        return None
+    return {
+        "known": policies.known,
+        "in_force": [{"policy": each.name, "because": each.because} for each in policies.entries],
+        "undecided": policies.undecided,
+        "next_change_s": policies.next_change_s,
+        "node_labels": label_origin,
+    }
 
 
 def _in_force_status(record: InForce) -> dict[str, Any]:

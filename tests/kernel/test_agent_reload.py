@@ -4,6 +4,7 @@
 
 from collections.abc import Iterator
 import contextlib
+from datetime import UTC, datetime
 import logging
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from actuators.core_scheduling import prctl
 from controller.agent.config_source import ConfigSource
 from controller.agent.node import Node
+from controller.agent.policy_clock import PolicyClock
 from controller.agent.reload import Change, ConfigFollower
 from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue, Target, TargetKind
@@ -26,9 +28,9 @@ pytestmark = [pytest.mark.kernel, pytest.mark.apart, pytest.mark.thorough]
 
 
 @contextlib.contextmanager
-def follower(site: Site) -> Iterator[tuple[ConfigFollower, Node]]:
+def follower(site: Site, clock: PolicyClock | None = None) -> Iterator[tuple[ConfigFollower, Node]]:
     """Run a node by the configuration of *site*, without ticks."""
-    source = ConfigSource(site.config, None)
+    source = ConfigSource(site.config, None, clock=clock or PolicyClock())
     loaded = source.load()
     node = Node(loaded, Store(loaded.data_dir))
     try:
@@ -69,6 +71,30 @@ def test_a_reload_that_fails_late_changes_nothing(site: Site) -> None:
         assert following.reload()
         assert not following.problem
         assert is_read(node, service)
+
+
+def test_a_policy_applies_at_its_time_and_not_the_file_of_that_time(site: Site) -> None:
+    night = "times: [{from: '22:00', until: '06:00'}], set: {mode: observe, reserve: 500mcpu}"
+    site.write(f"policies: [{{name: night, {night}}}]\n")
+    now_s = [datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()]
+    with follower(site, PolicyClock(wall_clock=lambda: now_s[0])) as (following, node):
+        assert node.knobs.enforcing
+        assert not following.has_other_policies()
+        site.config.write_text("mode: nonsense\n")
+        assert not following.reload()
+        problem = following.problem
+        now_s[0] += 10 * 3600
+        assert following.has_other_policies()
+        assert following.adapt()
+        assert not following.has_other_policies()
+        assert not node.knobs.enforcing
+        assert following.config.settings.reserve_cpus == 0.5
+        assert following.problem == problem  # the file is as wrong as before
+        now_s[0] += 8 * 3600
+        assert following.has_other_policies()
+        assert following.adapt()
+        assert node.knobs.enforcing
+        assert following.config.settings.reserve_cpus == 0.1
 
 
 def test_a_restore_that_the_kernel_refused_is_repeated_in_observe_mode(

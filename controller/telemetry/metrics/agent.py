@@ -242,6 +242,7 @@ def agent_families(report: TickReport) -> Iterator[Metric]:
     yield fallbacks
     yield _sources(report)
     yield from _pauses(report)
+    yield _policies(report)
     yield from _store(report)
     yield from _nri(report)
     yield from agent_cost(report.cost)
@@ -300,6 +301,17 @@ def _pauses(report: TickReport) -> Iterator[Metric]:
     for source, reason in report.pauses.problems:
         problems.add_metric([source, reason], 1)
     yield problems
+
+
+def _policies(report: TickReport) -> Metric:
+    found = GaugeMetricFamily(
+        "sweetpoint_policy_in_force",
+        "1 for a policy of the configuration that is in force, 0 for one that is not.",
+        labels=["policy"],
+    )
+    for name in report.policies.known:
+        found.add_metric([name], name in report.policies.names)
+    return found
 
 
 def _store(report: TickReport) -> Iterator[Metric]:

@@ -105,12 +105,24 @@ JSON = st.recursive(
     max_leaves=10,
 )
 FIELDS = st.sampled_from(
-    ["plan", "workloads", "knobs", "decisions", "pauses", "probes", "tick", "agent", "time_ns"]
+    [
+        "plan",
+        "workloads",
+        "knobs",
+        "decisions",
+        "pauses",
+        "policies",
+        "probes",
+        "tick",
+        "agent",
+        "time_ns",
+    ]
 )
 INNER = st.sampled_from(
     [
         *("loops", "demands", "rungs", "causes", "service", "indicator", "value", "sweet_point"),
         *("channel", "culprits", "share", "cgroup", "path", "name", "qos", "oncpu_ns", "applied"),
+        *("in_force", "policy", "because", "undecided", "node_labels"),
     ]
 )
 RECORDS = st.lists(st.dictionaries(INNER, JSON, max_size=6), max_size=3)
@@ -238,6 +250,28 @@ def test_what_is_paused_is_said_to_be(
     assert view.head.split(" | ")[1] == head
     assert {each.name: each.allowance for each in view.workloads} == rows
     assert any(f"workload job {rows['job']}, uses" in line for line in plain(view))
+
+
+def test_policies_in_force_are_one_note() -> None:
+    first = page(published())
+    first["policies"] = {
+        "in_force": [
+            {"policy": "night", "because": "until 2026-11-28 06:00 CET"},
+            {"policy": "canary\x1b", "because": "node labels: pool=canary"},
+        ],
+        "undecided": [],
+        "node_labels": "kept",
+    }
+    notes = Tracker().update(first).notes
+    assert (
+        "policies in force (labels as last read): night (until 2026-11-28 06:00 CET), "
+        r"canary\x1b (node labels: pool=canary)"
+    ) in notes
+    first["policies"] = {"in_force": [], "undecided": ["canary"], "node_labels": "unknown"}
+    notes = Tracker().update(first).notes
+    assert "policies wait, the labels of the node are not known: canary" in notes
+    first["policies"] = None
+    assert not any("polic" in note for note in Tracker().update(first).notes)
 
 
 def test_a_pause_covers_the_containers_of_a_pod_and_the_entries_of_a_pattern() -> None:

@@ -4,6 +4,7 @@
 
 from controller.agent.agent_end import RESTART_REASONS
 from controller.agent.guardian import Heartbeat
+from controller.config.policies import PoliciesInForce, PolicyInForce
 from controller.core.decision import Plan
 from controller.core.looks import TickReason
 from controller.nri.doorbell import DoorbellState
@@ -49,6 +50,26 @@ def test_new_containers_that_the_runtime_told_of_are_counted() -> None:
     assert samples["sweetpoint_nri_arrivals_total", "late"] == 2
     assert dict(PublishedState(report=found).status())["nri"] == state
     assert not any("nri" in family.name for family in agent_families(report(0)))
+
+
+def test_policies_have_a_series_each_and_say_why_they_are_in_force() -> None:
+    policies = PoliciesInForce(
+        known=("night", "canary"),
+        entries=(PolicyInForce("night", 0, "until 2026-11-28 06:00 CET"),),
+        next_change_s=1.8e9,
+        undecided=("canary",),
+    )
+    found = report(0, policies=policies, label_origin="unknown")
+    (family,) = (f for f in agent_families(found) if f.name == "sweetpoint_policy_in_force")
+    assert {s.labels["policy"]: s.value for s in family.samples} == {"night": 1.0, "canary": 0.0}
+    assert dict(PublishedState(report=found).status())["policies"] == {
+        "known": ("night", "canary"),
+        "in_force": [{"policy": "night", "because": "until 2026-11-28 06:00 CET"}],
+        "undecided": ("canary",),
+        "next_change_s": 1.8e9,
+        "node_labels": "unknown",
+    }
+    assert dict(PublishedState(report=report(0)).status())["policies"] is None
 
 
 def test_every_result_of_a_look_has_a_series_from_the_start() -> None:
