@@ -150,6 +150,11 @@ class LadderChannel:
 
     def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
         """Advance all loops and move the ladder to their demand; on *hold* the demand stays."""
+        limiter, ladder = self._limiter, self.ladder
+        self.verdicts = ()
+        second = context.now_ns // NS_PER_SEC
+        if self._is_idle(specs, context, second):
+            return
 
         @cache
         def common_evidence() -> Evidence:
@@ -172,9 +177,6 @@ class LadderChannel:
                 return common
             return replace(common, be_share=max(found, common.be_share or 0.0))
 
-        limiter, ladder = self._limiter, self.ladder
-        self.verdicts = ()
-        second = context.now_ns // NS_PER_SEC
         if context.resync or second != self._updated_s or not ladder.usable:
             # Once a second: the update reads the knobs of every workload.
             self._updated_s = second
@@ -217,6 +219,14 @@ class LadderChannel:
         self.loops.track(choice, limiter.applied, context.dt_s)
         if self.loops.safe:
             self._go_safe(context)
+
+    def _is_idle(self, specs: Specs, context: TickContext, second: int) -> bool:
+        """Whether there is no service, and the last step in this *second* has released all knobs.
+
+        Most nodes have one or two channels in use, and each step of another one costs as much.
+        """
+        busy = specs or self.loops or self._limiter.applied or self._quota or context.resync
+        return not busy and second == self._updated_s
 
     def _try_rungs(self, quota: Rung, context: TickContext) -> None:
         """Let the rungs in front of the *quota* go, or take them back, as their trial demands."""
