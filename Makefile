@@ -20,6 +20,7 @@ UNTIMED := not bench and not soak and not timed
 PURE := not kernel and not kube and not vm and not thorough and $(UNTIMED)
 KERNEL := kernel and not kube and not vm and not thorough and $(UNTIMED)
 PURE_IN := tests/unit tests/property tests/replay tests/sim tests/deploy
+KERNEL_IN := tests/kernel tests/deploy tests/unit/doctor
 ALL_PURE := not kernel and not kube and not vm and $(UNTIMED)
 ALL_KERNEL := (kernel or kube or vm) and $(UNTIMED)
 
@@ -50,7 +51,7 @@ demo: bootstrap
 # What needs nothing runs on all CPUs, what needs the running kernel alone.
 test: test-tools lint
 	@.venv/bin/pytest -n $(PROCESSES) --dist worksteal -m "$(PURE)" $(PURE_IN)
-	@.venv/bin/pytest -m "$(KERNEL)" tests/kernel tests/deploy tests/unit/doctor
+	@.venv/bin/pytest -m "$(KERNEL)" $(KERNEL_IN)
 	@echo "left out: the other kernel tests, the test kernel, the real node (make test-all)"
 	@echo "left out: what judges by time (make soak, make bench)"
 
@@ -58,7 +59,7 @@ test: test-tools lint
 # The test kernel and the real node run beside them, and are reported last.
 test-all: test-tools lint test-kernel real-node
 	@.venv/bin/pytest -n $(PROCESSES) --dist worksteal -m "$(ALL_PURE)" $(PURE_IN)
-	@.venv/bin/pytest -m "$(ALL_KERNEL)"
+	@.venv/bin/pytest -m "$(ALL_KERNEL)" $(KERNEL_IN) tests/kube tests/vm
 
 vm-test: test-tools test-kernel real-node
 	@.venv/bin/pytest tests/vm
