@@ -94,3 +94,32 @@ def test_another_signal_breaks_no_wait_off(wait: SignalWait, pipe: tuple[int, in
     sender.join()
     assert taken.is_set()
     signal.signal(signal.SIGUSR2, before)
+
+
+def test_each_of_two_files_ends_it(wait: SignalWait, pipe: tuple[int, int]) -> None:
+    first, second = os.pipe()
+    try:
+        os.write(pipe[1], b"x")
+        assert wait.until(far_ns(), first, pipe[0]) == READABLE
+        assert wait.readable == [pipe[0]]
+        assert wait.until(far_ns(), pipe[0], None) == READABLE
+        os.write(second, b"x")
+        assert wait.until(far_ns(), first, pipe[0]) == READABLE
+        assert wait.readable == [first, pipe[0]]
+        assert wait.until(0, first) is None
+    finally:
+        os.close(first)
+        os.close(second)
+
+
+def test_a_file_that_was_readable_once_is_told_with_what_came_first(
+    wait: SignalWait, pipe: tuple[int, int]
+) -> None:
+    os.write(pipe[1], b"x")
+    signal.pthread_kill(threading.get_ident(), signal.SIGRTMIN)
+    assert wait.until(far_ns(), None, pipe[0]) == signal.SIGRTMIN
+    assert wait.readable == [pipe[0]]
+    assert wait.until(0, None, pipe[0]) is None
+    assert wait.readable == [pipe[0]]
+    assert wait.until(0, None, None) is None
+    assert wait.readable == []
