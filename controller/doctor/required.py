@@ -19,6 +19,7 @@ from controller.host.facts import (
     CgroupLayout,
     HostError,
     find_cgroup_layout,
+    kernel_version,
     mounts,
     online_cpus,
     possible_cpus,
@@ -276,10 +277,9 @@ def _bcc() -> Fact:
 def _memlock() -> Fact:
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     unlimited = hard == resource.RLIM_INFINITY
-    release = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
     return Fact(
         name="memlock",
-        have=unlimited or release >= (5, 11),
+        have=unlimited or kernel_version() >= (5, 11),
         detail="unlimited" if unlimited else f"{soft >> 10} KiB, at most {hard >> 10} KiB",
         needed_for="BPF maps, before Linux 5.11 only (later kernels charge the memory cgroup)",
         how="ulimit -l unlimited, or LimitMEMLOCK=infinity in the service's unit",

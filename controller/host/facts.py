@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 import os
 from pathlib import Path
+import platform
 import re
 import signal
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -31,6 +32,7 @@ __all__ = (
     "die_with_parent",
     "enter_new_network_namespace",
     "find_cgroup_layout",
+    "kernel_version",
     "libc",
     "memory_bytes",
     "mounts",
@@ -190,6 +192,12 @@ def enter_new_network_namespace() -> None:
     if libc().unshare(_CLONE_NEWNET):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def kernel_version() -> tuple[int, int]:
+    """Return the first two numbers of the kernel's version."""
+    major, minor = re.findall(r"\d+", platform.release())[:2]
+    return int(major), int(minor)
 
 
 def memory_bytes() -> int:
