@@ -4,7 +4,8 @@
 
 Only the totals are used: averages over 10 s react too late and decay too slowly. The kernel
 updates a cgroup's averages at every read, which is expensive. So files stay open and are read
-once a second at most, only for services, and mainly for those that were active (``PollQueue``).
+once a second at most, only for services, and mainly for those that were active (``PollQueue``). The
+exception is a tick for a message of the kernel (``PressureAlarm``).
 """
 
 from collections.abc import Collection, Iterable
@@ -66,7 +67,7 @@ class PressureMeter:
         wanted = {w.cgroup: w.path for w in sensitive[:_MAX_WORKLOADS]}
         self._wanted = {} if self._unified is None else wanted
         self._queue.set_cgroups(self._wanted)
-        self._due_ns = 0
+        self.expire()
 
     def poll(self, now_ns: int, active: Iterable[CgroupId] | None) -> None:
         """Update ``host`` and ``workloads`` if they are a second old.
@@ -85,6 +86,10 @@ class PressureMeter:
             self._close_cgroup(cgroup)
         self.changed = [cgroup for cgroup in self._queue.due() if self._has_changed(cgroup)]
         self._queue.mark_active(self.changed)
+
+    def expire(self) -> None:
+        """Read in the next ``poll`` however old the readings are."""
+        self._due_ns = 0
 
     def close(self) -> None:
         """Close all files."""

@@ -148,3 +148,19 @@ def test_a_row_of_another_form_is_no_pressure_and_the_others_are_read(
     meter.poll(0, None)
     assert meter.workloads[WEB.cgroup] == Pressure(1000, None, 3000)
     meter.close()
+
+
+def test_expired_readings_are_renewed_at_once(tree: Tree) -> None:
+    tree.cgroup("web", 1, 2, 3)
+    meter = PressureMeter(tree.unified, tree.host)
+    meter.set_workloads([WEB])
+    meter.poll(0, None)
+    tree.cgroup("web", 1, 2, 9)
+    meter.poll(1, None)
+    assert (meter.read_ns, meter.workloads[WEB.cgroup].io) == (0, 3000)
+    meter.expire()
+    meter.poll(2, None)
+    assert (meter.read_ns, meter.workloads[WEB.cgroup].io) == (2, 9000)
+    meter.poll(NS_PER_SEC, None)
+    assert meter.read_ns == 2
+    meter.close()
