@@ -4,7 +4,7 @@
 
 At each due moment (period: ``tick`` in the configuration) ``Looks.reason`` finds out whether a tick
 is needed; if none is, it is left out. Once between two of them, the kernel may wake the thread for
-a tick because a service waits. A tick, see ``Agent._tick``:
+a tick because a service waits, or because of its pressure. A tick, see ``Agent._tick``:
 
 0. ``StateKeeper.poll``, once a second, stores records again that another program removed.
 1. ``ConfigFollower.poll`` rescans the workloads when a scan is due. A change goes to the planner
@@ -234,7 +234,8 @@ class Agent:
     def _wait(self) -> bool:
         """Sleep until the next due moment and handle signals; return whether to stop."""
         while True:
-            taken = self._signals.until(self._schedule.due_ns, self._looks.alarm)
+            taken = self._signals.until(self._schedule.due_ns, *self._looks.alarms)
+            self._looks.hear(self._signals.readable)
             if taken is None:
                 return False
             if taken in (READABLE, FIGURE):

@@ -5,10 +5,12 @@
 ``core/looks.py`` has the rule. What it asks for is read here, without a file: one stat(2) for the
 pauses, flags and counters of other threads, and the arrays of the sched probe.
 
-Between two due moments the kernel may tell once that a service waits too much, and the thread of
-the services' sources that a figure came (``arm``). The same question is asked then.
+Between two due moments the kernel may tell once that a service waits too much, and once that the
+pressure of one passes its sweet point. The thread of the services' sources may tell once that a
+figure came (``arm``). The same question is asked then.
 """
 
+from collections.abc import Collection
 import signal
 import threading
 
@@ -76,14 +78,15 @@ class Looks:
     def reason(self, now_ns: int, period_ns: int, *, woken: bool = False) -> TickReason | None:
         """Return why a tick is made now; ``None``: it is left out.
 
-        This look was due *period_ns* after the last one. If *woken*, it was not due: the kernel
-        told that a service waits too much, or a figure came.
+        This look was due *period_ns* after the last one. If *woken*, it was not due: a message of
+        the kernel or a figure came.
         """
         if woken and self._alarm is not None:
             self._alarm.clear()
         if self._always is not None:
             return self._always
         if not self._is_on:
+            self._node.sampler.pressure_alarm.close()
             return TickReason.OFF
         if woken and self._quiet.reason:  # the next due moment has a tick
             return None
@@ -110,23 +113,33 @@ class Looks:
         return None if sched is None else sched.alarm
 
     @property
-    def alarm(self) -> int | None:
-        """The file that is readable when the kernel has told of waits; ``None``: it cannot."""
-        return None if self._alarm is None else self._alarm.fd
+    def alarms(self) -> tuple[int | None, int | None]:
+        """The files that are readable after messages of the kernel, of waits and of pressure."""
+        waits = None if self._alarm is None else self._alarm.fd
+        return waits, self._node.sampler.pressure_alarm.fd
+
+    def hear(self, readable: Collection[int]) -> None:
+        """Take which ``alarms`` were *readable*."""
+        alarm = self._node.sampler.pressure_alarm
+        if alarm.fd in readable:
+            alarm.hear()
 
     def arm(self) -> None:
-        """After a due moment: let the kernel, and a figure, cause one look each before the next.
+        """After a due moment: let waits, pressure and a figure cause one look each before the next.
 
-        So these looks are at most twice those that are due, whatever runs on the host. Not after
+        So these looks are at most thrice those that are due, whatever runs on the host. Not after
         the one that follows such a look, which comes soon. While a service suffers each due moment
         has a tick, and there is none between them.
         """
         sched = self._node.sampler.sched
         if sched is not None and self._always is None and self._is_on and not self._quiet.reason:
             sched.arm(self._quiet)
+            self._node.sampler.pressure_alarm.arm()
             self._figures.arm()
 
     def _event(self, now_ns: int) -> TickReason | None:
+        if self._node.sampler.pressure_alarm.has_fired:
+            return TickReason.PRESSURE
         if self._published.is_asked:
             return TickReason.REQUEST
         if self._node.services.answers != self._answers:

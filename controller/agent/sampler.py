@@ -36,6 +36,7 @@ from controller.probes.memory_strain import StrainMeter
 from controller.probes.net import NetProbe, Traffic
 from controller.probes.netns import NetnsMeter
 from controller.probes.outside import OutsideFinder
+from controller.probes.pressure_alarm import PressureAlarm
 from controller.probes.psi import PressureMeter
 from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slot_shares import in_order, to_release
@@ -97,6 +98,7 @@ class Sampler:
         self._moves: MoveProbe | None = None
         self._netns = NetnsMeter(layout)
         self._pressure = PressureMeter(layout.unified)
+        self.pressure_alarm = PressureAlarm(layout.unified, self._tell_no_alarm)
         memory = find_memory(layout.unified)
         self._strain = StrainMeter(memory)
         self._usage = UsageMeter(layout.unified, memory)
@@ -132,6 +134,7 @@ class Sampler:
     def reconfigure(self, settings: Settings) -> None:
         """Measure what only the profiles of *settings* ask for."""
         self._strain.reconfigure(settings)
+        self.pressure_alarm.reconfigure(settings)
         specs = chain.from_iterable(each.indicators for each in settings.profiles.values())
         asked = any(spec.channel is Channel.IO for spec in specs)
         if asked and self._disk is None and "disk" not in self.problems:
@@ -147,6 +150,7 @@ class Sampler:
         if self.sched is None:
             self._unmeasured = tuple(WorkloadSample(w.cgroup) for w in workloads)
         self._pressure.set_workloads(workloads)
+        self.pressure_alarm.set_workloads(workloads)
         self._strain.set_workloads(workloads)
         self._usage.set_workloads(workloads)
         self.monitor.set_workloads(workloads)
@@ -192,6 +196,8 @@ class Sampler:
             if self._waiting and now_ns >= self._retry_due_ns:
                 self._share_slots(self.sched, reading)
                 self._set_net_workloads()
+        if self.pressure_alarm.take():
+            self._pressure.expire()
         self._pressure.poll(now_ns, moved)
         self._strain.poll(self._pressure.read_ns, moved)
         self._usage.poll(now_ns, moved)
@@ -282,7 +288,8 @@ class Sampler:
     def close(self) -> None:
         """Detach the probes."""
         for probe in (
-            self._net, self._netns, self._disk, self._pressure, self.sched, self._moves
+            self._net, self._netns, self._disk, self._pressure, self.pressure_alarm, self.sched,
+            self._moves,
         ):  # fmt: skip
             if probe is not None:
                 probe.close()
@@ -384,6 +391,12 @@ class Sampler:
                 self.problems[f"counter {counter}"] = reason
             level = logging.INFO if wanted[counter] == "auto" else logging.ERROR
             _log.log(level, "counter %s is off: %s", counter, reason)
+
+    def _tell_no_alarm(self, reason: str) -> None:
+        """Tell the first *reason* for which there is no tick as soon as pressure is high."""
+        if "pressure_alarm" not in self.fallbacks:
+            self.fallbacks["pressure_alarm"] = reason
+            _log.warning("probe pressure: no tick before it is due, %s", reason)
 
     def _load(self, name: str, make: Callable[[], _Probe]) -> _Probe | None:
         try:

@@ -13,10 +13,11 @@ only if all of this holds:
 - The last tick is less than a second old, or two seconds while all services are asleep.
 
 Before a look is due, the kernel may cause one, when a service has waited for more than its sweet
-point allows. It asks the same question.
+point allows. It asks the same question. The kernel also tells when the pressure of a service passes
+its sweet point, which is a reason in itself.
 
-The indicators of other sources than the waits need no look. Their files and counters are read once
-a second, or their windows are a second or longer.
+The indicators of other sources need no look. Their files and counters are read once a second, or
+their windows are a second or longer.
 """
 
 from collections.abc import Callable, Iterable
@@ -73,8 +74,9 @@ class TickReason(StrEnum):
     ``late``: the agent did not get a CPU in time. ``active``: a service suffers, or best-effort
     work is limited, or a knob changed. ``near``: a service was near its sweet point or without
     data. ``waits``: a service waits more. ``woken``: the same, told by the kernel before a tick was
-    due. ``workloads``: workloads may have come or gone. ``knobs``: knobs are to be read for the
-    first time, or links or cookies to be followed. ``figure``: a service reported a figure.
+    due. ``pressure``: the pressure of a service passed its sweet point, by a message of the kernel.
+    ``workloads``: workloads may have come or gone. ``knobs``: knobs are to be read for the first
+    time, or links or cookies to be followed. ``figure``: a service reported a figure.
     ``pause``: a pause began or ended. ``reload``: the configuration was read. ``request``: a page
     was asked for. ``arrival``: a container is about to run. ``memory``: not much memory is
     available. ``recording``: all is recorded.
@@ -88,6 +90,7 @@ class TickReason(StrEnum):
     NEAR = "near"
     WAITS = "waits"
     WOKEN = "woken"
+    PRESSURE = "pressure"
     WORKLOADS = "workloads"
     KNOBS = "knobs"
     FIGURE = "figure"

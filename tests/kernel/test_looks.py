@@ -2,23 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent leaves out ticks while nothing happens, and makes one as soon as a service suffers."""
 
+from collections.abc import Iterator
 import os
+from pathlib import Path
 import signal
 import socket
 import time
 
 import pytest
 
-from controller.agent.looks import FIGURE
+from controller.agent.looks import FIGURE, Looks
 from controller.core.looks import TickReason
-from controller.core.model import Snapshot
+from controller.core.model import IndicatorName, Snapshot
 from controller.core.units import NS_PER_SEC
 from controller.host.pause_file import EVERYTHING, PauseEntry, change_pauses
-from controller.host.signal_wait import SignalWait
+from controller.host.signal_wait import READABLE, SignalWait
+from controller.probes.pressure_alarm import PressureAlarm
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.looking import Looking
 from tests.kernel.overload import CPU, outweigh
+from tests.support.pressure_files import PressureFiles, asking
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
@@ -146,3 +150,96 @@ def test_without_the_probe_each_due_moment_makes_a_tick(looking: Looking) -> Non
     looking.node.sampler.sched.close()
     looking.node.sampler.sched = None
     assert looking.reason() is TickReason.OFF
+
+
+class Pressed:
+    """The looks of a service with a pressure file; nothing reads pressure once a second."""
+
+    def __init__(self, looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looking, self.sampler = looking, looking.node.sampler
+        self.files = PressureFiles(monkeypatch, "web/memory.pressure")
+        self.sampler.pressure_alarm = PressureAlarm(Path("/unified"), pytest.fail)
+        points = {IndicatorName.PSI_MEMORY: 0.1}
+        self.sampler.pressure_alarm.reconfigure(asking(points, profile="nginx"))
+        self.sampler.pressure_alarm.set_workloads(looking.node.workloads)
+        eventually("quiet", looking.is_quiet)
+        self.sampler._pressure._due_ns = 2**62
+        self.read_ns = self.tick()
+
+    def tick(self) -> int | None:
+        """Make a tick; return when it found pressure to be read."""
+        return self.looking.tick().pressure_ns
+
+    @property
+    def fd(self) -> int | None:
+        return self.looking.looks.alarms[1]
+
+    def wait(self) -> None:
+        """Wait as the control thread does."""
+        waits = SignalWait(set())
+        far_ns = time.monotonic_ns() + round(DEADLINE_S * NS_PER_SEC)
+        assert waits.until(far_ns, *self.looking.looks.alarms) == READABLE
+        self.looking.looks.hear(waits.readable)
+        waits.close()
+
+    def fire(self) -> None:
+        self.files.fire("web/memory.pressure")
+
+
+@pytest.fixture
+def pressed(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pressed]:
+    pressed = Pressed(looking, monkeypatch)
+    yield pressed
+    pressed.files.close_all()
+
+
+@pytest.mark.thorough
+def test_pressure_makes_one_tick_which_reads_it(pressed: Pressed) -> None:
+    looking = pressed.looking
+    assert pressed.fd is None, "not armed"
+    looking.looks.arm()
+    pressed.fire()
+    pressed.wait()
+    assert looking.reason(woken=True) is TickReason.PRESSURE
+    assert pressed.fd is None, "once for each due moment"
+    assert pressed.tick() != pressed.read_ns, "read before it is due"
+
+
+@pytest.mark.thorough
+def test_pressure_that_no_wait_has_heard_of_is_found_when_a_look_is_due(pressed: Pressed) -> None:
+    pressed.looking.looks.arm()
+    assert pressed.looking.reason() is None
+    pressed.fire()
+    assert pressed.looking.reason() is TickReason.PRESSURE
+    assert pressed.tick() != pressed.read_ns
+
+
+@pytest.mark.thorough
+def test_a_tick_that_is_due_anyway_reads_the_pressure(pressed: Pressed) -> None:
+    looking = pressed.looking
+    looking.looks.arm()
+    looking.looks.expect(TickReason.ACTIVE)
+    pressed.fire()
+    pressed.wait()
+    assert looking.reason(woken=True) is None
+    assert looking.reason() is TickReason.ACTIVE
+    looking.looks.arm()
+    assert pressed.fd is None, "each due moment makes a tick"
+    assert pressed.tick() != pressed.read_ns
+
+
+@pytest.mark.thorough
+def test_without_looks_there_are_no_triggers(pressed: Pressed) -> None:
+    looking = pressed.looking
+    looks = Looks(
+        looking.node, looking.follower, looking.pauses, looking.published, TickReason.RECORDING
+    )
+    looks.arm()
+    assert (looks.reason(time.monotonic_ns(), NS_PER_SEC), looks.alarms[1]) == ("recording", None)
+    assert pressed.files.opened == 0
+    looking.looks.arm()
+    assert pressed.files.is_open("web/memory.pressure")
+    sched, pressed.sampler.sched = pressed.sampler.sched, None
+    assert looking.reason() is TickReason.OFF
+    pressed.sampler.sched = sched
+    assert not pressed.files.is_open("web/memory.pressure")

@@ -82,8 +82,8 @@ def counter_families(published: PublishedState) -> Iterator[Metric]:
     yield decisions
     looks = CounterMetricFamily(
         "sweetpoint_looks",
-        "Looks by why a tick was made; quiet: due, none needed; woken, unfounded: caused by the "
-        "kernel, with a tick or without.",
+        "Looks by why a tick was made; quiet: due, none needed; woken, pressure: caused by "
+        "the kernel; unfounded: so, without a tick.",
         labels=["result"],
     )
     counted = published.looks.copy()
