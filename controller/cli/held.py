@@ -13,9 +13,9 @@ from controller.core.model import Knob, KnobValue
 from controller.host.names import printable
 from controller.host.pause_file import PauseError, read_pauses
 from controller.host.state_dir import JOURNAL
-from controller.page.view import Tracker, mapping, number, records, text
+from controller.page.view import Tracker, View, mapping, number, paused, records, text
 
-__all__ = ("Held", "HeldKnobRow", "LimitedRow", "of_journal", "of_page")
+__all__ = ("Held", "HeldKnobRow", "LimitedRow", "WorstRow", "of_journal", "of_page")
 
 _MOST_TEXT = 4096
 _KNOBS = {str(each): each for each in Knob}
@@ -57,11 +57,26 @@ class HeldKnobRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorstRow:
+    """The indicator that is most above its sweet point; ``ratio`` is value / sweet point."""
+
+    service: str
+    indicator: str
+    channel: str
+    status: str
+    value: str
+    sweet_point: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """What is held at ``time_ns``; in mode ``observe``, what enforcing would hold.
 
     ``source`` is ``agent`` or ``journal``. A journal has no reasons, so ``limited`` is empty and
-    ``best_effort``, the number of best-effort workloads, is ``None``. ``notes`` are warnings.
+    ``best_effort``, the number of best-effort workloads, is ``None``. ``notes`` are warnings;
+    ``paused`` and ``problems`` are those about pauses and about what is not well. ``worst`` is
+    ``None`` without a value, and in a journal.
     """
 
     source: str
@@ -71,6 +86,9 @@ class Held:
     limited: tuple[LimitedRow, ...]
     knobs: tuple[HeldKnobRow, ...]
     notes: tuple[str, ...]
+    paused: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    worst: WorstRow | None = None
 
 
 def of_page(page: Mapping[str, Any], now_ns: int) -> Held:
@@ -80,6 +98,7 @@ def of_page(page: Mapping[str, Any], now_ns: int) -> Held:
     known = wall_ns is not None and time_ns is not None
     offset_ns = (wall_ns or 0.0) - (time_ns or 0.0) if known else None
     workloads = records(page.get("workloads"))
+    view = Tracker().update(page)
     return Held(
         source="agent",
         mode=text(page.get("mode")),
@@ -87,8 +106,27 @@ def of_page(page: Mapping[str, Any], now_ns: int) -> Held:
         best_effort=sum(each.get("qos") == "best-effort" for each in workloads),
         limited=tuple(_limited(record, offset_ns)),
         knobs=tuple(_knobs(record, offset_ns)),
-        notes=Tracker().update(page).notes,
+        notes=view.notes,
+        paused=tuple(paused(page)),
+        problems=view.problems,
+        worst=_worst(view),
     )
+
+
+def _worst(view: View) -> WorstRow | None:
+    # Tracker has the worst one first.
+    for row in view.services:
+        if row.ratio is not None:
+            return WorstRow(
+                service=row.service,
+                indicator=row.indicator,
+                channel=row.channel,
+                status=row.status,
+                value=row.value,
+                sweet_point=row.sweet_point,
+                ratio=row.ratio,
+            )
+    return None
 
 
 def of_journal(state_dir: Path, now_ns: int, problem: str) -> Held:

@@ -35,6 +35,7 @@ __all__ = (
     "is_below",
     "mapping",
     "number",
+    "paused",
     "records",
     "spark",
     "text",
@@ -100,6 +101,7 @@ class PartRow(NamedTuple):
 class View:
     """One page. ``notes`` are warnings, ``decisions`` the last ones, the newest first.
 
+    ``problems`` are the notes about what is not well, without pauses and policies in force.
     ``parts`` are the largest parts of what hurts services now.
     """
 
@@ -110,6 +112,7 @@ class View:
     channels: tuple[ChannelRow, ...]
     decisions: tuple[str, ...]
     parts: tuple[PartRow, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def bar(ratio: float | None, width: int) -> str:
@@ -163,14 +166,16 @@ class Tracker:
         """Return the view of the last *page* once more, with another filter or order."""
         plan = mapping(page.get("plan"))
         loops = records(plan.get("loops"))
+        problems = tuple(_problems(page))
         return View(
             head=_head(page, _pause(page)),
-            notes=tuple(_notes(page)),
+            notes=(*paused(page), *_policies(mapping(page.get("policies"))), *problems),
             services=self._services(loops, _origins(plan)),
             workloads=self._workloads(page, plan),
             channels=tuple(_channels(page, plan)),
             decisions=tuple(_decisions(page)),
             parts=tuple(_parts(plan)),
+            problems=problems,
         )
 
     def _update_trends(self, loops: list[Mapping[str, Any]]) -> None:
@@ -307,12 +312,15 @@ def _policies(policies: Mapping[str, Any]) -> Iterator[str]:
         yield f"policies wait, the labels of the node are not known: {names}"
 
 
-def _notes(page: Mapping[str, Any]) -> Iterator[str]:
+def paused(page: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is paused on *page*."""
     for each in records(page.get("pauses")):
         yield f"paused: {text(each.get('scope'))} {text(each.get('name'))}".rstrip()
+
+
+def _problems(page: Mapping[str, Any]) -> Iterator[str]:
     for source, problem in mapping(page.get("pause_problems")).items():
         yield f"pause of the {text(source)} is ignored: {text(problem)}"
-    yield from _policies(mapping(page.get("policies")))
     for probe, problem in mapping(page.get("probes")).items():
         yield f"probe {text(probe)} is off: {text(problem)}"
     if problem := text(page.get("config_problem"), _MOST_TEXT):

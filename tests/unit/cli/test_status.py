@@ -94,6 +94,12 @@ def test_json_has_the_same_for_programs(port: int, capsys: pytest.CaptureFixture
     assert (found["source"], found["mode"], found["best_effort"]) == ("agent", "enforce", 1)
     assert (limited["name"], limited["cpus"], limited["service"]) == ("job", 0.5, "web")
     assert (knob["value"], knob["original"]) == ("0.50cpu", "unlimited")
+    worst = found["worst"]
+    assert (worst["service"], worst["indicator"], worst["value"]) == ("web", "runq_p99", "3ms")
+    assert worst["ratio"] == 1.5
+    assert found["paused"] == [r"paused: service db\x1b"]
+    assert found["problems"] == ["probe net is off: no cgroup2 tree"]
+    assert set(found["notes"]) == {*found["paused"], *found["problems"]}
     since, at = (datetime.fromisoformat(each["since"]) for each in found["limited"]), found["time"]
     assert (datetime.fromisoformat(at) - next(since)).total_seconds() == 3
 
