@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The committed dashboard is up to date, and its queries use metrics that exist."""
+"""The committed dashboards are up to date, and their queries use metrics that exist."""
 
 from dataclasses import fields, replace
 import re
@@ -16,10 +16,20 @@ from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.resctrl.monitored import MonitorState
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
-from tests.deploy.queries import METRIC, Query, dashboard, dashboard_queries, panels, rule_queries
+from tests.deploy.queries import (
+    FLEET,
+    METRIC,
+    NODE,
+    RECORD,
+    Query,
+    dashboard,
+    dashboard_queries,
+    panels,
+    rule_queries,
+)
 from tests.support.loops.eviction_stepper import HOG, Stepper, candidate
 from tests.support.reports import report
-from tools.dashboard.__main__ import OUTPUT, text
+from tools.dashboard.__main__ import BOARDS, FOLDER, Board, text
 
 # A workload for which every counter of the hardware was read.
 _COUNTED = WorkloadSample(
@@ -31,6 +41,8 @@ _COUNTED = WorkloadSample(
     stalled_cycles=1,
 )
 
+
+QUERIES = [*dashboard_queries(NODE), *dashboard_queries(FLEET), *rule_queries()]
 
 # Labels that scrapers in a cluster add; a label of the same name would be renamed.
 _TARGET = {"cluster", "container", "endpoint", "instance", "job", "namespace", "node", "pod"}
@@ -76,13 +88,41 @@ def test_no_label_collides_with_those_of_the_scraper(families: list[Metric]) -> 
             assert not sample.labels.keys() & _TARGET, sample.name
 
 
-def test_the_committed_dashboard_is_up_to_date() -> None:
-    assert OUTPUT.read_text() == text(), "run: .venv/bin/python -m tools.dashboard"
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_the_committed_dashboards_are_up_to_date(board: Board) -> None:
+    committed = (FOLDER / f"{board.name}.json").read_text()
+    assert committed == text(board), "run: .venv/bin/python -m tools.dashboard"
 
 
-@pytest.mark.parametrize("query", [*dashboard_queries(), *rule_queries()], ids=lambda q: q.place)
+def test_no_other_dashboard_is_there() -> None:
+    assert {each.stem for each in FOLDER.iterdir()} == {each.name for each in BOARDS}
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.place)
 def test_every_metric_exists(query: Query, metrics: frozenset[str]) -> None:
     assert set(METRIC.findall(query.expression)) <= metrics
+    records = {each.place for each in rule_queries() if RECORD.fullmatch(each.place)}
+    assert set(RECORD.findall(query.expression)) <= records
+
+
+def test_the_fleet_reads_aggregates_and_only_the_worst_nodes() -> None:
+    """A query with a series per node in its answer would be slow, and its panel unreadable."""
+    for place, expression in dashboard_queries(FLEET):
+        assert bool(RECORD.search(expression)) is not expression.startswith("topk(10, max by"), (
+            place
+        )
+        assert not METRIC.search(expression) or not RECORD.search(expression), place
+    used = {name for q in QUERIES for name in RECORD.findall(q.expression)}
+    assert used == {each.place for each in rule_queries() if RECORD.fullmatch(each.place)}
+
+
+def test_no_aggregate_has_a_series_per_node() -> None:
+    for place, expression in rule_queries():
+        if RECORD.fullmatch(place):
+            # That of the outermost aggregation, and those of both sides of an "or".
+            outer = re.split(r"\bor\b", expression)
+            labels = [set(re.findall(r"by \(([^)]*)\)", each)[:1]) for each in outer]
+            assert "instance" not in str(labels), place
 
 
 def test_evictions_are_those_that_count_for_the_limit_of_a_node() -> None:
@@ -96,15 +136,16 @@ def test_evictions_are_those_that_count_for_the_limit_of_a_node() -> None:
             counted.add(str(result))
     queried = [
         set(results.split("|"))
-        for query in (*dashboard_queries(), *rule_queries())
+        for query in QUERIES
         for results in re.findall(r'evictions_total{[^}]*result=~"([^"]+)"', query.expression)
     ]
     # In one panel, and twice in the alert.
     assert queried == [counted] * 3
 
 
-def test_every_panel_has_a_description_and_units() -> None:
-    for panel in panels():
+@pytest.mark.parametrize("name", (NODE, FLEET))
+def test_every_panel_has_a_description_and_units(name: str) -> None:
+    for panel in panels(name):
         title = panel["title"]
         assert len(panel["description"]) >= 15, title
         assert panel["description"].endswith("."), title
@@ -118,7 +159,7 @@ def test_every_panel_has_a_description_and_units() -> None:
 
 
 def test_every_panel_respects_the_selected_nodes() -> None:
-    free = {panel["title"] for panel in panels() for each in panel["targets"] if _free(each)}
+    free = {panel["title"] for panel in panels(NODE) for each in panel["targets"] if _free(each)}
     # One Prometheus may evaluate the rules for all clusters; its labels are not known.
     assert free == {"Alerts"}
 
@@ -128,8 +169,9 @@ def _free(target: dict[str, str]) -> bool:
     return not names or target["expr"].count('instance=~"$instance"') < len(names)
 
 
-def test_ids_are_unique_and_nothing_overlaps() -> None:
-    every = [*panels(), *(each for each in dashboard()["panels"] if each["type"] == "row")]
+@pytest.mark.parametrize("name", (NODE, FLEET))
+def test_ids_are_unique_and_nothing_overlaps(name: str) -> None:
+    every = [*panels(name), *(each for each in dashboard(name)["panels"] if each["type"] == "row")]
     ids = [panel["id"] for panel in every]
     assert len(ids) == len(set(ids))
     taken: set[tuple[int, int]] = set()

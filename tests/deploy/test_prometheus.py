@@ -7,28 +7,20 @@ The agent squeezes a CPU-bound load beside a service, so most series exist.
 
 from collections.abc import Iterator
 import contextlib
-import json
 from pathlib import Path
-import subprocess
-from typing import Any
-import urllib.error
-import urllib.parse
-import urllib.request
 
 import pytest
 
-from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
-from tests.deploy.queries import Query, dashboard_queries, rule_queries, variables
+from tests.deploy.prometheus import Prometheus
+from tests.deploy.queries import NODE, Query, dashboard_queries, rule_queries, variables
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.support.needs import needs_program
-from tests.support.waiting import DEADLINE_S, eventually
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.thorough, needs_program("prometheus")]
-
-RULES = Path(__file__).parents[2] / "deploy" / "rules" / "sweetpoint.yaml"
 
 _NO_HARDWARE = "needs resctrl or hardware counters, which this host may not have"
 _NO_V2 = "needs the memory or io controller on cgroup v2"
@@ -75,60 +67,6 @@ MAY_BE_EMPTY = {
 }
 
 
-class Prometheus:
-    """A server that scrapes one agent and evaluates the rules, both every second."""
-
-    def __init__(self, home: Path, agent_port: int) -> None:
-        self._log = home / "prometheus.log"
-        address = f"127.0.0.1:{free_port()}"
-        self._url = f"http://{address}"
-        config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(RULES)],
-            "scrape_configs": [
-                {
-                    "job_name": "sweetpoint",
-                    "static_configs": [{"targets": [f"127.0.0.1:{agent_port}"]}],
-                }
-            ],
-        }
-        (home / "prometheus.yaml").write_text(json.dumps(config))
-        command = ["prometheus", f"--config.file={home}/prometheus.yaml"]
-        command += [f"--storage.tsdb.path={home}/tsdb", f"--web.listen-address={address}"]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def get(self, page: str, **parameters: str) -> Any:
-        """Return the data of the answer, or the message of an error."""
-        url = f"{self._url}/api/v1/{page}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            with error:
-                return str(json.load(error)["error"])
-
-    def query(self, expression: str) -> Any:
-        """Return the series, or the message of an error."""
-        answer = self.get("query", query=expression)
-        return answer if isinstance(answer, str) else answer["result"]
-
-    def ready(self) -> bool:
-        assert self._process.poll() is None, self.log
-        try:
-            return bool(self.query("sweetpoint_ticks_total"))
-        except (urllib.error.URLError, OSError):
-            return False
-
-
 @pytest.fixture
 def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
     site = Site(cgroup_root, cgroup_layout, tmp_path)
@@ -144,7 +82,9 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site
 
 @pytest.fixture
 def prometheus(site: Site) -> Iterator[Prometheus]:
-    server = Prometheus(site.home, site.port)
+    agent = {"targets": [f"127.0.0.1:{site.port}"]}
+    job = {"job_name": "sweetpoint", "static_configs": [agent]}
+    server = Prometheus(site.home, {"scrape_configs": [job]})
     try:
         yield server
     finally:
@@ -162,7 +102,7 @@ def test_every_query_is_answered_and_every_panel_has_data(
         AgentRun(site) as agent,
     ):
         agent.ready()
-        eventually("a scrape", prometheus.ready)
+        eventually("a scrape", lambda: prometheus.has("sweetpoint_ticks_total"))
         eventually(
             "a first measurement of the cost",
             lambda: prometheus.query("sweetpoint_agent_used_cpus"),
@@ -178,8 +118,8 @@ def test_every_query_is_answered_and_every_panel_has_data(
 
         def complete() -> bool:
             problems[:] = [
-                *_unanswered(prometheus, [*dashboard_queries(), *rule_queries()]),
-                *_empty(prometheus, dashboard_queries()),
+                *_unanswered(prometheus, [*dashboard_queries(NODE), *rule_queries()]),
+                *_empty(prometheus, dashboard_queries(NODE)),
                 *_unfilled(prometheus),
                 *_broken_rules(prometheus),
             ]
@@ -190,7 +130,7 @@ def test_every_query_is_answered_and_every_panel_has_data(
             eventually("data for every query", complete)
         assert problems == []
         assert agent.stop() == 0
-    assert list(_outdated(dashboard_queries())) == []
+    assert list(_outdated(dashboard_queries(NODE))) == []
     # For example, series that are twice in one scrape.
     assert "ingest" not in prometheus.log
 
@@ -216,7 +156,7 @@ def _empty(server: Prometheus, queries: list[Query]) -> Iterator[str]:
 
 
 def _unfilled(server: Prometheus) -> Iterator[str]:
-    for label, query in variables():
+    for label, query in variables(NODE):
         series = server.query(query.expression)
         # Without the relabelling of a cluster these labels do not exist.
         if label not in ("cluster", "namespace") and not all(label in s["metric"] for s in series):

@@ -1,8 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Alert rules, evaluated by promtool: cases that fire with their texts, cases that do not."""
+"""Rules, evaluated by promtool: alerts that fire with their texts or do not, and aggregates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 import re
 import subprocess
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from tests.deploy.record_cases import RECORDS, RecordCase
 from tests.deploy.rule_cases import FIRES, QUIET, Case
 
 ROOT = Path(__file__).parents[2]
@@ -17,9 +19,14 @@ RULES = ROOT / "deploy" / "rules" / "sweetpoint.yaml"
 RUNBOOK = ROOT / "docs" / "RUNBOOK.md"
 
 
-def rules() -> list[dict[str, Any]]:
+def every_rule() -> list[dict[str, Any]]:
     document = yaml.safe_load(RULES.read_text())
     return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def rules() -> list[dict[str, Any]]:
+    """Return the alerts."""
+    return [rule for rule in every_rule() if "alert" in rule]
 
 
 def expected(case: Case) -> list[dict[str, Any]]:
@@ -49,29 +56,73 @@ def _samples(values: str) -> str:
 def check(cases: Sequence[Case], directory: Path) -> subprocess.CompletedProcess[str]:
     """Run promtool on *cases*."""
     tests = [
-        {
-            "name": f"{number}: {case.alert}",
-            "interval": "1m",
-            "input_series": [
-                {"series": series, "values": _samples(values)}
-                for series, values in case.series.items()
-            ],
+        _test(f"{number}: {case.alert}", case.series)
+        | {
             "alert_rule_test": [
                 {
                     "eval_time": f"{case.minute}m",
                     "alertname": case.alert,
                     "exp_alerts": expected(case),
                 }
-            ],
+            ]
         }
         for number, case in enumerate(cases)
     ]
+    return _run(tests, directory)
+
+
+def check_records(cases: Sequence[RecordCase], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run promtool on *cases* of recording rules."""
+    tests = [
+        _test(f"{number}: {case.record}", case.series)
+        | {
+            "promql_expr_test": [
+                {
+                    # The rate of a counter, which Prometheus extrapolates, is not exact.
+                    "expr": f"round({case.record}, 0.001)",
+                    "eval_time": f"{case.minute}m",
+                    "exp_samples": [
+                        {"labels": f"{{{labels}}}", "value": value}
+                        for labels, value in case.values.items()
+                    ],
+                }
+            ]
+        }
+        for number, case in enumerate(cases)
+    ]
+    return _run(tests, directory)
+
+
+def _test(name: str, series: Mapping[str, str]) -> dict[str, Any]:
+    found = [{"series": each, "values": _samples(values)} for each, values in series.items()]
+    return {"name": name, "interval": "1m", "input_series": found}
+
+
+def _run(tests: Sequence[dict[str, Any]], directory: Path) -> subprocess.CompletedProcess[str]:
     file = directory / "test.yaml"
     document = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
     file.write_text(yaml.safe_dump(document))
     return subprocess.run(
         ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False
     )
+
+
+def test_every_aggregate_has_the_values_that_it_should(tmp_path: Path) -> None:
+    done = check_records(RECORDS, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_reports_each_aggregate_that_is_wrong(tmp_path: Path) -> None:
+    wrong = [replace(each, values=dict.fromkeys(each.values, 77.0)) for each in RECORDS]
+    done = check_records(wrong, tmp_path)
+    assert done.returncode == 1
+    assert len(re.findall(r"expr: ", done.stderr)) == len(RECORDS)
+
+
+def test_every_aggregate_has_a_case() -> None:
+    assert {case.record for case in RECORDS} == {
+        rule["record"] for rule in every_rule() if "record" in rule
+    }
 
 
 def test_every_alert_fires_when_it_should(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ class GuardedValues(_Values):
 
 
 class PrometheusRuleValues(GuardedValues):
-    """The alerts, for the Prometheus operator."""
+    """The alerts and aggregates, for the Prometheus operator."""
 
     runbook_url: str = Field(default="", alias="runbookUrl", pattern=_ADDRESS)
     """URL of your copy of docs/RUNBOOK.md, for the links of the alerts; empty: its path in the
@@ -120,7 +120,7 @@ class PrometheusRuleValues(GuardedValues):
 
 
 class DashboardValues(GuardedValues):
-    """The dashboard, as a ConfigMap for Grafana's sidecar."""
+    """The dashboards, as a ConfigMap for Grafana's sidecar."""
 
     labels: _Text = Field(default={"grafana_dashboard": "1"})
     """Labels by which the sidecar selects it."""

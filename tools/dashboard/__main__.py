@@ -1,10 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Generator of deploy/dashboards/sweetpoint.json.
+"""Generator of the dashboards in deploy/dashboards.
 
 The SDK's models are those of Grafana 10.1; newer versions can load them.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 import json
 from pathlib import Path
 
@@ -25,48 +27,92 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from tools.dashboard import agent, kubernetes, loop, work
+from tools.dashboard import agent, fleet, kubernetes, loop, work
 from tools.dashboard.panels import DATASOURCE
 
-__all__ = ("OUTPUT", "dashboard", "text")
+__all__ = ("BOARDS", "FOLDER", "Board", "text")
 
-OUTPUT = Path(__file__).parents[2] / "deploy" / "dashboards" / "sweetpoint.json"
+FOLDER = Path(__file__).parents[2] / "deploy" / "dashboards"
 
-# (title, panels, collapsed); rows without data on many nodes are collapsed.
-_ROWS = (
-    ("At a glance", loop.glance, False),
-    ("Services against their sweet points", loop.services, False),
-    ("Demand by channel", loop.demand, False),
-    ("Knobs: wanted and applied", work.knobs, False),
-    ("Best-effort work: allowance and use", work.allowance, False),
-    ("Blame", work.blame, False),
-    ("Decisions and evictions", work.decisions, False),
-    ("Agent health", agent.health, False),
-    ("Kubernetes", kubernetes.pods, True),
-    ("Links", agent.links, True),
-    ("Caches, memory bandwidth and cores", agent.resctrl, True),
-)
+
+@dataclass(frozen=True)
+class Board:
+    """A dashboard; ``name`` is that of its file, and its id in Grafana.
+
+    ``rows`` are (title, panels, collapsed), ``variables`` (name, label, query).
+    """
+
+    name: str
+    title: str
+    description: str
+    rows: tuple[tuple[str, Callable[[], list[Builder[Panel]]], bool], ...]
+    variables: tuple[tuple[str, str, str], ...]
+
+
 _LABELS = 'cluster=~"$cluster",namespace=~"$namespace"'
-_VARIABLES = (
-    ("cluster", "Cluster", "label_values(sweetpoint_mode, cluster)"),
-    ("namespace", "Namespace", 'label_values(sweetpoint_mode{cluster=~"$cluster"}, namespace)'),
-    ("instance", "Node", f"label_values(sweetpoint_mode{{{_LABELS}}}, instance)"),
-    (
-        "service",
-        "Service",
-        f'label_values(sweetpoint_indicator_status{{{_LABELS},instance=~"$instance"}}, service)',
+BOARDS = (
+    Board(
+        "sweetpoint",
+        "sweetpoint",
+        "Deviation of services from their sweet points, limits on best-effort work, causes.",
+        # Rows without data on many nodes are collapsed.
+        (
+            ("At a glance", loop.glance, False),
+            ("Services against their sweet points", loop.services, False),
+            ("Demand by channel", loop.demand, False),
+            ("Knobs: wanted and applied", work.knobs, False),
+            ("Best-effort work: allowance and use", work.allowance, False),
+            ("Blame", work.blame, False),
+            ("Decisions and evictions", work.decisions, False),
+            ("Agent health", agent.health, False),
+            ("Kubernetes", kubernetes.pods, True),
+            ("Links", agent.links, True),
+            ("Caches, memory bandwidth and cores", agent.resctrl, True),
+        ),
+        (
+            ("cluster", "Cluster", "label_values(sweetpoint_mode, cluster)"),
+            (
+                "namespace",
+                "Namespace",
+                'label_values(sweetpoint_mode{cluster=~"$cluster"}, namespace)',
+            ),
+            ("instance", "Node", f"label_values(sweetpoint_mode{{{_LABELS}}}, instance)"),
+            (
+                "service",
+                "Service",
+                f'label_values(sweetpoint_indicator_status{{{_LABELS},instance=~"$instance"}}, '
+                "service)",
+            ),
+        ),
+    ),
+    Board(
+        "sweetpoint-fleet",
+        "sweetpoint fleet",
+        "Agents, services and best-effort work of all nodes, and the worst nodes.",
+        (
+            ("Agents", fleet.total, False),
+            ("Services", fleet.services, False),
+            ("Best-effort work", fleet.work, False),
+            ("Nodes", fleet.nodes, False),
+        ),
+        (
+            ("cluster", "Cluster", "label_values(cluster:sweetpoint_mode:count, cluster)"),
+            (
+                "service",
+                "Service",
+                'label_values(service:sweetpoint_indicator_status:count{cluster=~"$cluster"}, '
+                "service)",
+            ),
+        ),
     ),
 )
 
 
-def dashboard() -> Dashboard:
-    """Return the whole dashboard."""
+def _dashboard(board: Board) -> Dashboard:
     made = (
-        Dashboard("sweetpoint")
-        .uid("sweetpoint")
-        .description(
-            "Deviation of services from their sweet points, limits on best-effort work, causes."
-        )
+        Dashboard(board.title)
+        .uid(board.name)
+        .description(board.description)
         .tags(["sweetpoint"])
         .time("now-3h", "now")
         .timezone("browser")
@@ -77,17 +123,17 @@ def dashboard() -> Dashboard:
     made = made.with_variable(
         DatasourceVariable("datasource").label("Data source").type("prometheus")
     )
-    for name, label, query in _VARIABLES:
+    for name, label, query in board.variables:
         made = made.with_variable(_variable(name, label, query))
-    for title, panels, collapsed in _ROWS:
+    for title, panels, collapsed in board.rows:
         row = Row(title).collapsed(collapsed)
         made = _collapsed(made, row, panels()) if collapsed else _open(made, row, panels())
     return made
 
 
-def text() -> str:
-    """Return the content of the file; panels are numbered in their order."""
-    built = dashboard().build()
+def text(board: Board) -> str:
+    """Return the content of the file of *board*; panels are numbered in their order."""
+    built = _dashboard(board).build()
     number = 0
     for panel in built.panels or ():
         inside = panel.panels if isinstance(panel, RowPanel) else None
@@ -128,5 +174,7 @@ def _variable(name: str, label: str, query: str) -> QueryVariable:
 
 
 if __name__ == "__main__":
-    OUTPUT.write_text(text())
-    print(OUTPUT)
+    for each in BOARDS:
+        path = FOLDER / f"{each.name}.json"
+        path.write_text(text(each))
+        print(path)

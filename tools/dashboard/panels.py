@@ -23,7 +23,9 @@ __all__ = (
     "coded",
     "equal",
     "graph",
+    "of_cluster",
     "rate",
+    "recorded",
     "series",
     "stat",
     "states",
@@ -39,7 +41,8 @@ SERVICE = 'service=~"$service"'
 # Labels that identify a node.
 NODE = "cluster, namespace, instance"
 
-_SELECTED = 'cluster=~"$cluster",namespace=~"$namespace",instance=~"$instance"'
+_CLUSTER = 'cluster=~"$cluster"'
+_SELECTED = f'{_CLUSTER},namespace=~"$namespace",instance=~"$instance"'
 _WIDTH = 24
 _HEIGHT = 8
 
@@ -52,6 +55,16 @@ def series(name: str, *matchers: str) -> str:
 def rate(name: str, *matchers: str) -> str:
     """Return the rate of the counter ``sweetpoint_NAME``, per second."""
     return f"rate({series(name, *matchers)}[$__rate_interval])"
+
+
+def of_cluster(name: str, *matchers: str) -> str:
+    """Return a selector of the series ``sweetpoint_NAME`` of all nodes of the selected clusters."""
+    return f"sweetpoint_{name}{{{','.join((_CLUSTER, *matchers))}}}"
+
+
+def recorded(level: str, name: str, *matchers: str) -> str:
+    """Return a selector of a recording rule, ``LEVEL:sweetpoint_NAME``."""
+    return f"{level}:{of_cluster(name, *matchers)}"
 
 
 def equal(label: str, value: str) -> str:
