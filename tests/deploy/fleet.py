@@ -57,7 +57,8 @@ class Fleet:
                 file.write(f"# TYPE {name.removesuffix('_total')} {kind}\n")
                 file.writelines(line for each in series for line in _samples(each, now_s))
             file.write("# EOF\n")
-        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, home / "tsdb"]
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics"]
+        command += [str(text), str(home / "tsdb")]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         text.unlink()
         return sum(map(len, by_name.values()))
