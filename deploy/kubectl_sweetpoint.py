@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -88,17 +88,12 @@ class Kubectl:
 
         :raises PluginError: it cannot be started.
         """
-        command = [*self._command, *arguments]
+        command, nothing, pipe = [*self._command, *arguments], subprocess.DEVNULL, subprocess.PIPE
         with self._lock:
             if self._stopped:
                 raise PluginError("interrupted", INTERRUPTED)
             try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                )
+                process = subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=pipe)
             except OSError as error:
                 why = f"kubectl cannot be started ({error.strerror}); install it into PATH"
                 raise PluginError(why) from None
@@ -108,13 +103,9 @@ class Kubectl:
     def end(self, process: subprocess.Popen[bytes]) -> int:
         """End *process* if it runs, and return its exit code."""
         process.kill()
-        code = process.wait()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
         with self._lock:
             self._running.discard(process)
-        return code
+        return process.wait()
 
     def stop(self) -> None:
         """End all that run; none is started afterwards."""
@@ -127,12 +118,12 @@ class Kubectl:
         self, arguments: Sequence[str], timeout_s: float, most_bytes: int = _MOST_BYTES
     ) -> tuple[str, str]:
         """Return what kubectl prints, and why that is not all; empty if it is."""
-        process = self.start(arguments)
-        try:
-            output, errors, problem = _read(process, timeout_s, most_bytes)
-            code = 0 if problem else process.wait()
-        finally:
-            self.end(process)
+        with self.start(arguments) as process:
+            try:
+                output, errors, problem = _read(process, timeout_s, most_bytes)
+                code = 0 if problem else process.wait()
+            finally:
+                self.end(process)
         return output, problem or (_why(errors, code) if code else "")
 
     def get(self, *arguments: str) -> str:
@@ -265,7 +256,7 @@ def status(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
         names = set(arguments.nodes)
         if unknown := names - found.keys() - nodes.keys():
             raise PluginError(f"no node {sorted(unknown)[0]!a}; see 'kubectl get nodes'", WRONG)
-    if not names:
+    elif not found:
         raise PluginError(f"no pod has the label {_LABEL}; is the chart installed there?")
     rows = [Row(each, error="no agent runs here") for each in names - found.keys()]
     rows += _asked(kubectl, [found[each] for each in names if each in found], arguments)
@@ -405,7 +396,8 @@ def resume(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
 def _parsed(text: str) -> Mapping[str, Any]:
     """Return the JSON object in *text*; an empty one if there is none."""
     try:
-        return _mapping(json.loads(text))
+        # Python's reader takes NaN, which no other would take from the output of status.
+        return _mapping(json.loads(text, parse_constant=lambda _: None))
     except (ValueError, RecursionError):
         return {}
 
@@ -444,16 +436,14 @@ def _node(text: str) -> str:
     return text
 
 
-def _seconds(text: str) -> float:
-    if not 0 < float(text) < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!a} is not between 0 and 1000000")
-    return float(text)
+def _up_to(most: int, kind: Callable[[str], float]) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not 0 < kind(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!a} is not above 0 and at most {most}")
+        return kind(text)
 
-
-def _many(text: str) -> int:
-    if not 1 <= int(text) <= 256:
-        raise argparse.ArgumentTypeError(f"{text!a} is not between 1 and 256")
-    return int(text)
+    parse.__name__ = "number"  # for the message about a text that is none
+    return parse
 
 
 # What the agent's own commands are for; their options are shown by NODE --help.
@@ -463,6 +453,9 @@ _INSIDE = {
     "doctor": "report what a node supports, what is missing and how to get it",
     "trial": "find out on a node what the agent gives and costs",
 }
+
+
+_COMMANDS = {"status": status, "pause": pause, "resume": resume}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -479,28 +472,18 @@ def _parser() -> argparse.ArgumentParser:
             found.add_argument("node", type=_node, metavar="NODE")
         return found
 
-    each = added("status", "say how all nodes are, one line each, the worst first")
-    each.add_argument("nodes", type=_node, nargs="*", metavar="NODE", help="only these nodes")
-    each.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    each.add_argument("--timeout", type=_seconds, default=20.0, metavar="SECONDS", help="per node")
-    each.add_argument(
-        "--parallel",
-        type=int,
-        choices=range(1, 257),
-        default=16,
-        metavar="N",
-        help="nodes at a time, up to 256",
-    )
-    each.set_defaults(run=status)
-    each = added("pause", "have the agent of a node give everything back for a while")
-    each.add_argument("--for", dest="duration", default="30m", help="default: %(default)s")
-    each.add_argument("--reason", default="", metavar="TEXT", help="for people, shown by status")
-    each.set_defaults(run=pause)
-    added("resume", "end the pause that 'pause' has set").set_defaults(run=resume)
+    add = added("status", "say how all nodes are, one line each, the worst first").add_argument
+    add("nodes", type=_node, nargs="*", metavar="NODE", help="only these nodes")
+    add("-o", "--output", choices=("text", "json"), default="text")
+    add("--timeout", type=_up_to(86_400, float), default=20.0, metavar="SECONDS", help="per node")
+    add("--parallel", type=_up_to(256, int), default=16, metavar="N", help="nodes at a time")
+    add = added("pause", "have the agent of a node give everything back for a while").add_argument
+    add("--for", dest="duration", default="30m", help="such as 4h; default: %(default)s")
+    add("--reason", default="", metavar="TEXT", help="for people, shown by status")
+    added("resume", "end the pause that 'pause' has set")
     for name, sentence in _INSIDE.items():
-        each = added(name, f"{sentence}; what follows NODE goes to 'sweetpoint {name}' there")
-        each.add_argument("words", nargs=argparse.REMAINDER, metavar="...")
-        each.set_defaults(run=inside)
+        add = added(name, f"{sentence}; what follows NODE is for 'sweetpoint {name}'").add_argument
+        add("words", nargs=argparse.REMAINDER, metavar="...")
     return parser
 
 
@@ -511,7 +494,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = ((name, getattr(arguments, name)) for name in ("context", "kubeconfig"))
     kubectl = Kubectl([f"--{name}={value}" for name, value in given if value], arguments.namespace)
     try:
-        code: int = arguments.run(kubectl, arguments)
+        code = _COMMANDS.get(arguments.command, inside)(kubectl, arguments)
         sys.stdout.flush()
     except PluginError as error:
         _say(str(error))

@@ -219,7 +219,7 @@ def test_hostile_text_stays_on_its_line(cluster: Cluster) -> None:
 def test_names_that_would_be_options_are_no_pods(cluster: Cluster) -> None:
     cluster.agent("n1", pod="--kubeconfig=/etc/passwd")
     cluster.agent("n1", namespace="-x")
-    assert rows(cluster.run("status")) == ["n1 - - - - - no agent runs here"]
+    assert rows(cluster.run("status", "n1")) == ["n1 - - - - - no agent runs here"]
     for node in ("-x", "n1,status.phase=Pending", "N1", "a" * 254):
         assert cluster.run("doctor", "--", node).returncode == 2
     assert not [each for each in cluster.calls() if each.startswith("exec")]
@@ -228,6 +228,8 @@ def test_names_that_would_be_options_are_no_pods(cluster: Cluster) -> None:
 def test_numbers_of_a_hostile_page(cluster: Cluster) -> None:
     for ratio in (float("nan"), float("inf"), -1, "1", None, 10**400, True):
         cluster.agent("n1", page(ratio=ratio, best_effort="9" * 10**5))  # type: ignore[arg-type]
+        done = cluster.run("status", "-o", "json")
+        json.loads(done.stdout, parse_constant=pytest.fail)
         (line,) = rows(cluster.run("status"))
         assert len(line) < 200
 
@@ -251,7 +253,6 @@ def test_an_answer_without_end_is_cut_off(cluster: Cluster) -> None:
 
 
 def test_without_agents_it_says_what_to_look_for(cluster: Cluster) -> None:
-    cluster.nodes()
     done = cluster.run("status")
     assert done.returncode == 1
     assert "no pod has the label app.kubernetes.io/name=sweetpoint" in done.stderr
