@@ -52,6 +52,7 @@ _HINTS = (
     ("forbidden", "; SECURITY.md has the rights of each command ('Rights of the kubectl plugin')"),
     ("must be logged in|unauthorized|provide credentials", "; log in, or see --context"),
     ("refused|no such host|unable to connect|i/o timeout", "; see --context and --kubeconfig"),
+    ("exit code 137", "; killed: does the agent's pod end, or is its memory short?"),
     ("executable file not found|no such file", "; is the pod's image one of sweetpoint?"),
     ("unrecognized arguments|unknown argument", "; is the agent older than this file?"),
 )

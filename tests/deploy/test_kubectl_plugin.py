@@ -362,6 +362,14 @@ def test_the_errors_of_the_command_in_the_pod_are_shown(cluster: Cluster) -> Non
     assert done.stderr == "sweetpoint: \\x1b[2J no history\n"
 
 
+def test_an_agent_that_is_killed_meanwhile_says_so(cluster: Cluster) -> None:
+    cluster.agent("n1")
+    error = "command terminated with exit code 137\n"  # as kubectl exec has it, with nothing before
+    (cluster.home / "agent-n1.err").write_text(error)
+    (line,) = rows(cluster.run("status"))
+    assert line.endswith("exit code 137; killed: does the agent's pod end, or is its memory short?")
+
+
 def test_a_node_without_an_agent(cluster: Cluster) -> None:
     done = cluster.run("top", "n7")
     assert (done.returncode, done.stdout) == (1, "")
