@@ -235,8 +235,8 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     pod = node.wait("the pod to run", is_running)
     for name in ("limited", "free"):
         squeezed(node, pod, name)
-    # Its limit is lower than the floor, so it stays the one in force.
-    assert quota(cgroup(node, pod, "small")) == 0.01
+    # Its limit is lower than the floor, so it is the one in force once runc has set it.
+    node.wait("the lower limit", lambda: quota(cgroup(node, pod, "small")) == 0.01)
     # The pod's own quota is that of kubelet: none, because one container has no limit.
     assert quota(pod_cgroup(node, pod)) is None
     ephemeral = container("debug", {}, HOG)
