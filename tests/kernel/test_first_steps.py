@@ -235,6 +235,8 @@ def test_a_knob_is_released_by_hand_as_the_runbook_says(
         ("a", "a\nb", False),
         ("", "a", False),
         ("w no quota, uses 1cpu", "w 0.05cpu, uses 1cpu, 19% of what hurts web", True),
+        ("cause of 99% (w 99%)", "cause of 99% (w 98%), host 1%, outside /system.slice 2%", True),
+        ("cause of 99% (w 99%)", "cause of 99% (w 98%), best-effort x 1%", False),
         ("w no quota, uses 1cpu", "w no quota, idle, uses 1cpu", False),
         ("/web.service: unlimited -> 0.05cpu", "/web.service: 2cpu -> 0.05cpu", False),
     ],

@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"(?<![\w/.-])\d[\w.:+%-]*(?: \d[\w.:+%-]*| CPU (?:seconds|
 # what else hurts a service.
 _QUOTA = re.compile(
     r" \| best-effort may use \S+|, \S+ of what hurts \S+|(?<= )no quota(?=,)"
-    r"|, outside / \([^)]*\) \S+"
+    r"|, outside / \([^)]*\) \S+|, (?:host|its own tasks|outside \S+) \d+%"
 )
 _BAR = re.compile(r"\[[#!. ]+\]")
 _END = "end of the command:"
