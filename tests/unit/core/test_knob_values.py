@@ -4,6 +4,8 @@
 
 import math
 
+from hypothesis import given
+from hypothesis import strategies as st
 import pytest
 
 from controller.core.knob_comparison import is_quota_or_doubled, is_stricter
@@ -35,16 +37,29 @@ def test_text_of_quotas() -> None:
 @pytest.mark.parametrize(
     ("cpus", "value"),
     [
-        (2.0, "20000 10000 0"),
-        (0.5, "5000 10000 0"),
-        (0.05, "1000 20000 0"),
-        (0.01, "1000 100000 0"),
-        (0.001, "1000 1000000 0"),
-        (0.0001, "1000 1000000 0"),
+        (2.0, "20001 10000 0"),
+        (0.5, "5001 10000 0"),
+        (0.4567, "4567 10000 0"),
+        (0.1025, "1026 10000 0"),
+        (0.05, "1001 20000 0"),
+        (0.01, "1001 100000 0"),
+        (0.001, "1001 1000000 0"),
+        (0.0001, "1001 1000000 0"),
     ],
 )
 def test_quota_periods_are_short_and_quotas_a_millisecond_at_least(cpus: float, value: str) -> None:
     assert format_quota(quota_for(cpus)) == value
+
+
+@given(st.floats(1e-4, 256.0), st.integers(10, 256_000))
+def test_no_quota_is_taken_for_a_limit_of_kubelet(cpus: float, milli_cpus: int) -> None:
+    limit = KnobValue(f"{milli_cpus * 100} 100000 0")
+    assert not is_quota_or_doubled(format_quota(quota_for(cpus)), limit, any_period=True)
+
+
+@given(st.floats(1e-4, 256.0))
+def test_a_quota_is_at_least_what_was_asked(cpus: float) -> None:
+    assert cpus <= (quota_for(cpus).cpus or 0.0) <= max(0.0011, cpus * 1.005)
 
 
 def test_text_of_schemata() -> None:

@@ -114,7 +114,7 @@ def test_the_parent_of_a_thousand_jobs_has_a_quota_at_full_squeeze() -> None:
             policy.step()
         plant.advance()
     # The loops end where best-effort work explains next to nothing of the wait any more.
-    assert plant.knobs.all_quota == pytest.approx(0.02 * plant.machine.cpus, rel=0.02)
+    assert plant.knobs.all_quota == pytest.approx(0.02 * plant.machine.cpus, rel=0.03)
     assert plant.knobs.quota.sum() > 0.05 * plant.machine.cpus
 
 
