@@ -59,7 +59,7 @@ _NO_LIMIT = KnobValue("max")
 
 # The shortest quota that the kernel accepts: min_cfs_quota_period in kernel/sched/core.c.
 _MIN_QUOTA_US = 1_000
-# A milliCPU of kubelet's period is 100 us (MilliCPUToQuota in pkg/kubelet/cm/helpers_linux.go). The
+# A milliCPU of kubelet's usual period is 100 us (MilliCPUToQuota in its cm/helpers_linux.go). The
 # factor 4 is left out, because doublings bring it.
 _FOREIGN_STEP_US = 25
 # The shortest period that quota_for chooses. The kernel accepts 1 ms (min_cfs_quota_period).
@@ -107,9 +107,9 @@ def quota_for(cpus: float) -> Quota:
     waits that long. The period is therefore the shortest within 10 ms to 1 s that leaves the quota
     at least 1 ms.
 
-    The quota is never a multiple of 25 us. Kubelet's are multiples of 100 us (milliCPUs of a period
-    of 100 ms), so none is a quota of this function, or one that the kernel doubled. On v1 quota and
-    period are two files, and the quota alone has to show its writer.
+    The quota is never a multiple of 25 us. With kubelet's usual period of 100 ms its quotas are
+    multiples of 100 us, so none is a quota of this function, or one that the kernel doubled. On v1
+    quota and period are two files, and the quota alone has to show its writer.
     """
     period_us = round(min(MAX_PERIOD_US, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
     # Rounded up, so that the quota is not below a guaranteed floor.

@@ -4,7 +4,7 @@
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 import pytest
 
@@ -51,10 +51,16 @@ def test_quota_periods_are_short_and_quotas_a_millisecond_at_least(cpus: float, 
     assert format_quota(quota_for(cpus)) == value
 
 
-@given(st.floats(1e-4, 256.0), st.integers(10, 256_000))
-def test_no_quota_is_taken_for_a_limit_of_kubelet(cpus: float, milli_cpus: int) -> None:
-    limit = KnobValue(f"{milli_cpus * 100} 100000 0")
-    assert not is_quota_or_doubled(format_quota(quota_for(cpus)), limit, any_period=True)
+@given(st.floats(1e-4, 256.0))
+@example(0.02)
+@example(0.1025)  # doubled twice 4,100 us, like 41m
+def test_no_quota_is_taken_for_a_limit_of_kubelet(cpus: float) -> None:
+    quota = quota_for(cpus)
+    # The next limits of whole milliCPUs, around the quota and around its doublings.
+    for amount_us in ((quota.quota_us or 0) << doublings for doublings in range(7)):
+        for limit_us in (amount_us // 100 * 100, -(-amount_us // 100) * 100):
+            limit = KnobValue(f"{limit_us} 100000 0")
+            assert not is_quota_or_doubled(format_quota(quota), limit, any_period=True)
 
 
 @given(st.floats(1e-4, 256.0))
