@@ -25,6 +25,7 @@ LIMITS = guardian.Limits(heartbeat_s=10.0, start_s=120.0, stop_s=5.0)
 PIDFD = 1000  # of no process: nothing is sent to it
 PID = 1 << 30  # of no process
 BEAT, DIES = "beat", "dies"
+DAY_S = 86_400.0  # longer than any script: a guardian that waits for ever is an error, not a hang
 
 
 class World(guardian._Signals):
@@ -87,6 +88,7 @@ class World(guardian._Signals):
 
     def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
         """Wait for the next events, at most as long as asked, or until a suspension is over."""
+        assert self.now_s < DAY_S, "the guardian does not end"
         until_s = self.now_s + timeout_ms / 1000
         if self._dead:
             return [(PIDFD, select.POLLIN)]
