@@ -134,7 +134,7 @@ class Looks:
         sched = self._node.sampler.sched
         if sched is not None and self._always is None and self._is_on and not self._quiet.reason:
             sched.arm(self._quiet)
-            self._node.sampler.pressure_alarm.arm()
+            self._node.sampler.pressure_alarm.arm(self._quiet.pressures, self._look_ns)
             self._figures.arm()
 
     def _event(self, now_ns: int) -> TickReason | None:

@@ -34,8 +34,10 @@ from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
     "LONGEST_NS",
+    "PRESSURES",
     "TOLD",
     "LimitTable",
+    "PressureLimit",
     "Quiet",
     "RatioLimit",
     "Schedule",
@@ -61,6 +63,8 @@ TOLD = 1.0 / _SAFETY
 # the time between ticks.
 _EARLY_TICKS = 2
 _EARLY = 8
+# What the kernel tells of by itself: the part of the time in which some task stalls.
+PRESSURES = (IndicatorName.PSI_CPU, IndicatorName.PSI_MEMORY, IndicatorName.PSI_IO)
 # Part of the time by which waits may be longer than a sweet point in all. A service that gets no
 # CPU has so few waits that their share says nothing, compared with the waits of before.
 _STARVED = 0.05
@@ -127,18 +131,31 @@ class RatioLimit(NamedTuple):
     idle_ns: float
 
 
+class PressureLimit(NamedTuple):
+    """The part of a window of *window_ns* in which a task of a workload may stall.
+
+    *indicator* is one of ``PRESSURES``, *ratio* its sweet point. The kernel tells of more.
+    """
+
+    cgroup: CgroupId
+    indicator: IndicatorName
+    ratio: float
+    window_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Quiet:
     """What a tick found: the ``reason`` for which the next look makes a tick in any case.
 
     Without one, the next tick comes ``longest_ns`` after this one, or when a workload exceeds one
-    of ``waits`` or ``ratios``.
+    of ``waits`` or ``ratios``, or when the kernel tells that it exceeds one of ``pressures``.
     """
 
     reason: TickReason | None = TickReason.START
     longest_ns: int = 0
     waits: tuple[WaitLimit, ...] = ()
     ratios: tuple[RatioLimit, ...] = ()
+    pressures: tuple[PressureLimit, ...] = ()
 
 
 class Seen(NamedTuple):
@@ -229,7 +246,7 @@ def _is_near(deviation: float | None) -> bool:
 class LimitTable:
     """The limits of all services at their present sweet points; unchanged ones are kept."""
 
-    __slots__ = ("_awake_ns", "_index", "_points", "_ratios", "_waits")
+    __slots__ = ("_awake_ns", "_index", "_points", "_pressures", "_ratios", "_waits")
 
     def __init__(self) -> None:
         self._awake_ns = _AWAKE_NS
@@ -237,6 +254,7 @@ class LimitTable:
         self._points: tuple[float | None, ...] = ()
         self._waits: tuple[WaitLimit, ...] = ()
         self._ratios: tuple[RatioLimit, ...] = ()
+        self._pressures: tuple[PressureLimit, ...] = ()
 
     def update(self, index: WorkloadIndex, loops: tuple[LoopReport, ...]) -> Quiet:
         """Return what holds until the next tick, for the services of *index* and their *loops*."""
@@ -245,7 +263,8 @@ class LimitTable:
             self._index, self._points = index, points
             self._make(index, loops)
         asleep = all(each.status is IndicatorStatus.IDLE for each in loops)
-        return Quiet(None, LONGEST_NS if asleep else self._awake_ns, self._waits, self._ratios)
+        longest_ns = LONGEST_NS if asleep else self._awake_ns
+        return Quiet(None, longest_ns, self._waits, self._ratios, self._pressures)
 
     def _make(self, index: WorkloadIndex, loops: Iterable[LoopReport]) -> None:
         known = {(each.service, each.indicator): each.sweet_point for each in loops}
@@ -253,6 +272,7 @@ class LimitTable:
         windows_ns = {_AWAKE_NS}
         waits: list[WaitLimit] = []
         ratios: list[RatioLimit] = []
+        pressures: list[PressureLimit] = []
         for service in index.services.values():
             if service.paused:
                 continue
@@ -264,6 +284,11 @@ class LimitTable:
                 if spec.name is IndicatorName.WAIT_RATIO:
                     limit = _SAFETY * point, service.profile.idle_oncpu_ratio * _AWAKE_NS
                     ratios += (RatioLimit(cgroup, *limit) for cgroup in service.cgroups)
+                if spec.name in PRESSURES:
+                    pressures += (
+                        PressureLimit(cgroup, spec.name, point, spec.window_ns)
+                        for cgroup in service.cgroups
+                    )
                 for share, by_time in _shares(spec.name):
                     waits += (
                         WaitLimit(cgroup, point, share, spec.window_ns, by_time)
@@ -272,6 +297,7 @@ class LimitTable:
         self._awake_ns = min(windows_ns)
         self._waits = tuple(kept.get(each, each) for each in waits)
         self._ratios = tuple(ratios)
+        self._pressures = tuple(pressures)
 
 
 def _shares(name: IndicatorName) -> Iterable[tuple[float, bool]]:

@@ -7,9 +7,12 @@ at most once per window, and drops the trigger with the open file (Documentation
 kernel/sched/psi.c). It counts over the window of the indicator, so that it tells when the indicator
 passes its sweet point. It looks ten times in a window. If the agent has no CAP_SYS_RESOURCE, it
 looks once in two seconds, and refuses windows that are no multiple of that.
+
+The limits are those of a look, at the sweet points of the present load (``core/looks.py``). Learned
+ones change with each window, so a trigger follows only if it is far off, and slowly.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import errno
 from itertools import islice
 import os
@@ -17,8 +20,8 @@ from pathlib import Path
 import select
 from typing import NamedTuple
 
+from controller.core.looks import PressureLimit
 from controller.core.model import CgroupId, IndicatorName, QosClass, Workload
-from controller.core.settings import Settings
 from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.host.facts import kernel_version
 
@@ -34,16 +37,34 @@ _SHORTEST_NS, _LONGEST_NS = 500 * NS_PER_MS, 10 * NS_PER_SEC
 # The cgroups of all triggers have a kernel thread each. To close a trigger takes 9 ms (Linux 6.18,
 # two CPUs), as the kernel waits for RCU, and 0.01 ms if its cgroup was removed.
 _MOST = 100
+# A trigger is replaced if its stall is off by this part. It only causes the tick that reads the
+# pressure, and that tick compares with the exact sweet point.
+_FAR = 0.1
+# One is replaced in this time, of all: 9 ms of a second, in which the control thread sleeps.
+_PAUSE_NS = 1 * NS_PER_SEC
 # Before, the kernel used the memory of a polled trigger after its cgroup was removed: commits
 # c2dbe32d5db5 (epoll) and aff037078eca.
 _SAFE = (6, 5)
 _DEAD = select.EPOLLERR | select.EPOLLHUP
 
 
-class _Trigger(NamedTuple):
+class _File(NamedTuple):
     cgroup: CgroupId
     path: str
-    text: str
+
+
+class _Trigger(NamedTuple):
+    stall_us: int
+    window_us: int
+
+    @property
+    def text(self) -> str:
+        return f"some {self.stall_us} {self.window_us}"
+
+    def is_far_from(self, other: "_Trigger") -> bool:
+        """Whether this trigger has to be made in place of *other*."""
+        off = abs(self.stall_us - other.stall_us) > _FAR * other.stall_us
+        return off or self.window_us != other.window_us
 
 
 class PressureAlarm:
@@ -61,44 +82,42 @@ class PressureAlarm:
     ) -> None:
         self._unified, self._tell = unified, tell
         self._kernel = kernel or kernel_version()
-        self._profiles: dict[str, list[tuple[str, str]]] = {}
-        self._workloads: tuple[Workload, ...] = ()
-        self._wanted: Collection[_Trigger] = ()
-        self._refused: set[_Trigger] = set()
-        self._open: dict[_Trigger, int] = {}
+        self._paths: dict[CgroupId, str] = {}
+        self._limits: Sequence[PressureLimit] = ()
+        self._wanted: dict[_File, _Trigger] = {}
+        # What the kernel was asked for, refused ones too. The last one that was replaced is last.
+        self._asked: dict[_File, _Trigger] = {}
+        self._open: dict[_File, int] = {}
         self._epoll: select.epoll | None = None
-        self._is_stale = self._is_armed = self._has_fired = False
-
-    def reconfigure(self, settings: Settings) -> None:
-        """Take the sweet points of pressure in the profiles of *settings*."""
-        self._profiles = {
-            name: [
-                (_FILES[spec.name], _trigger_text(spec.sweet_point, spec.window_ns))
-                for spec in profile.indicators
-                if spec.name in _FILES and spec.sweet_point is not None
-            ]
-            for name, profile in settings.profiles.items()
-        }
-        self.set_workloads(self._workloads)
+        # Whether files may be missing, and whether a trigger may be far off.
+        self._is_stale = self._is_off = False
+        self._replace_ns = 0
+        self._is_armed = self._has_fired = False
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Follow the services among *workloads* from the next ``arm`` on, with 100 triggers."""
-        self._workloads = tuple(workloads)
-        self._wanted = dict.fromkeys(islice(self._triggers(), _MOST))
+        self._paths = {each.cgroup: each.path for each in workloads if each.qos is QosClass.LS}
         self._is_stale = True
 
-    def _triggers(self) -> Iterator[_Trigger]:
-        for each in self._workloads:
-            if each.qos is QosClass.LS and self._unified is not None:
-                for file, text in self._profiles.get(each.profile, ()):
-                    yield _Trigger(each.cgroup, f"{self._unified}{each.path}/{file}", text)
-
-    def arm(self) -> None:
-        """Let ``fd`` become readable once, for the next message."""
-        if self._is_stale:
-            self._is_stale = False
-            self._renew()
+    def arm(self, limits: Sequence[PressureLimit], now_ns: int) -> None:
+        """Let ``fd`` become readable once, for the next message that *limits* are exceeded."""
+        if self._is_stale or limits != self._limits:
+            self._limits, before = limits, self._wanted
+            self._wanted = dict(islice(self._triggers(), _MOST))
+            self._is_off = True
+            if self._is_stale or self._wanted.keys() != before.keys():
+                self._is_stale = False
+                self._renew()
+        if self._is_off:
+            self._replace(now_ns)
         self._is_armed = True
+
+    def _triggers(self) -> Iterator[tuple[_File, _Trigger]]:
+        for cgroup, indicator, ratio, window_ns in self._limits:
+            if cgroup in self._paths and self._unified is not None:
+                path = f"{self._unified}{self._paths[cgroup]}/{_FILES[indicator]}"
+                window_us = min(max(window_ns, _SHORTEST_NS), _LONGEST_NS) // 1000
+                yield _File(cgroup, path), _Trigger(round(ratio * window_us), window_us)
 
     @property
     def fd(self) -> int | None:
@@ -127,7 +146,7 @@ class PressureAlarm:
 
     def close(self) -> None:
         """Close all triggers, until the next ``arm``."""
-        self._close([*self._open])
+        self._close([*self._asked])
         if self._epoll is not None:
             self._epoll.close()
         self._epoll = None
@@ -137,34 +156,45 @@ class PressureAlarm:
         events = self._epoll.poll(0) if self._epoll is not None else []
         dead = {fd for fd, event in events if event & _DEAD}
         if dead:
-            self._close([trigger for trigger, fd in self._open.items() if fd in dead])
+            self._close([file for file, fd in self._open.items() if fd in dead])
             self._is_stale = True
         self._has_fired |= len(events) > len(dead) or (told and not events)
 
     def _renew(self) -> None:
-        self._close([trigger for trigger in self._open if trigger not in self._wanted])
+        """Have a trigger in each file that is wanted, and none in others."""
+        self._close([file for file in self._asked if file not in self._wanted])
         if self._wanted and self._kernel < _SAFE:
             self._tell("not safe before Linux {}.{}".format(*_SAFE))
             return
-        self._refused.intersection_update(self._wanted)
-        for trigger in self._wanted:
-            if trigger not in self._open and trigger not in self._refused:
-                self._make(trigger)
+        for file, trigger in self._wanted.items():
+            if file not in self._asked:
+                self._make(file, trigger)
 
-    def _make(self, trigger: _Trigger) -> None:
+    def _replace(self, now_ns: int) -> None:
+        """Replace a trigger that is far off, if the last one was replaced long enough ago."""
+        off = (file for file, asked in self._asked.items() if self._wanted[file].is_far_from(asked))
+        file = next(off, None)
+        self._is_off = file is not None
+        if file is not None and now_ns >= self._replace_ns:
+            self._replace_ns = now_ns + _PAUSE_NS
+            self._close([file])
+            self._make(file, self._wanted[file])
+
+    def _make(self, file: _File, trigger: _Trigger) -> None:
         try:
-            self._open[trigger] = self._armed_file(trigger)
+            self._open[file] = self._armed_file(file.path, trigger.text)
         except (FileNotFoundError, NotADirectoryError):
             return  # the kernel has no PSI, or the cgroup is gone
         except OSError as error:
-            if error.errno != errno.ENODEV:  # removed since it was opened
-                self._refused.add(trigger)
-                self._tell(f"{Path(trigger.path).name}: {error.strerror}")
+            if error.errno == errno.ENODEV:  # removed since it was opened
+                return
+            self._tell(f"{Path(file.path).name}: {error.strerror}")
+        self._asked[file] = trigger
 
-    def _armed_file(self, trigger: _Trigger) -> int:
-        fd = os.open(trigger.path, os.O_RDWR | os.O_NONBLOCK)
+    def _armed_file(self, path: str, text: str) -> int:
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         try:
-            os.write(fd, trigger.text.encode())
+            os.write(fd, text.encode())
             self._epoll = self._epoll or select.epoll()
             self._epoll.register(fd, select.EPOLLPRI)
         except OSError:
@@ -172,14 +202,12 @@ class PressureAlarm:
             raise
         return fd
 
-    def _close(self, triggers: Iterable[_Trigger]) -> None:
-        for trigger in triggers:
-            fd = self._open.pop(trigger)
+    def _close(self, files: Iterable[_File]) -> None:
+        for file in files:
+            del self._asked[file]
+            fd = self._open.pop(file, None)
+            if fd is None:  # it was refused
+                continue
             if self._epoll is not None:
                 self._epoll.unregister(fd)  # a forked child may keep the file open
             os.close(fd)
-
-
-def _trigger_text(sweet_point: float, window_ns: int) -> str:
-    window_us = min(max(window_ns, _SHORTEST_NS), _LONGEST_NS) // 1000
-    return f"some {round(sweet_point * window_us)} {window_us}"

@@ -9,7 +9,7 @@ from controller.agent.looks import Looks
 from controller.agent.node import Node
 from controller.agent.pauses import Pauses
 from controller.agent.reload import ConfigFollower
-from controller.core.looks import Quiet, TickReason, WaitLimit
+from controller.core.looks import PressureLimit, Quiet, TickReason, WaitLimit
 from controller.core.model import Snapshot
 from controller.core.units import NS_PER_SEC
 from controller.host.store import Store
@@ -24,7 +24,7 @@ _LONG_NS = 3600 * NS_PER_SEC
 class Looking:
     """The looks of a node without an agent; no tick is due, and no look is late.
 
-    ``waits`` are the limits that the next tick finds.
+    ``waits`` and ``pressures`` are the limits that the next tick finds.
     """
 
     def __init__(self, site: Site) -> None:
@@ -38,6 +38,7 @@ class Looking:
         self.pauses = Pauses(loaded.state_dir)
         self.published = PublishedState()
         self.waits: tuple[WaitLimit, ...] = ()
+        self.pressures: tuple[PressureLimit, ...] = ()
         self.looks = Looks(self.node, self.follower, self.pauses, self.published, None)
 
     def tick(self) -> Snapshot:
@@ -45,7 +46,8 @@ class Looking:
         self.follower.poll(now_ns)
         self.looks.begin_tick()
         snapshot = self.node.poll(self.pauses.poll(), self.looks.left_out_ns)
-        self.looks.end_tick(snapshot, Quiet(None, _LONG_NS, self.waits))
+        quiet = Quiet(None, _LONG_NS, self.waits, pressures=self.pressures)
+        self.looks.end_tick(snapshot, quiet)
         return snapshot
 
     def reason(self, *, woken: bool = False) -> TickReason | None:

@@ -22,7 +22,7 @@ from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.looking import Looking
 from tests.kernel.overload import CPU, outweigh
-from tests.support.pressure_files import PressureFiles, asking
+from tests.support.pressure_files import PressureFiles, allowing
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kernel
@@ -159,8 +159,8 @@ class Pressed:
         self.looking, self.sampler = looking, looking.node.sampler
         self.files = PressureFiles(monkeypatch, "web/memory.pressure")
         self.sampler.pressure_alarm = PressureAlarm(Path("/unified"), pytest.fail)
-        points = {IndicatorName.PSI_MEMORY: 0.1}
-        self.sampler.pressure_alarm.reconfigure(asking(points, profile="nginx"))
+        (web,) = (each.cgroup for each in looking.node.workloads if each.name == "web")
+        looking.pressures = allowing({IndicatorName.PSI_MEMORY: 0.1}, web)
         self.sampler.pressure_alarm.set_workloads(looking.node.workloads)
         eventually("quiet", looking.is_quiet)
         self.sampler._pressure._due_ns = 2**62

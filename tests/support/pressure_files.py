@@ -1,53 +1,50 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets in place of pressure files, below ``os.open``, and settings that ask for triggers.
+"""Sockets in place of pressure files, below ``os.open``, and the limits that triggers have.
 
 An urgent byte is POLLPRI, the end of the peer is POLLHUP, and what was written can be read.
 """
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 import os
 import select
 import socket
 
 import pytest
 
-from controller.core.model import IndicatorName
-from controller.core.settings import Settings
+from controller.core.looks import PressureLimit
+from controller.core.model import CgroupId, IndicatorName
 from controller.core.units import NS_PER_SEC
-from tests.support.loops.closed_loop import make_settings, make_spec
 
-__all__ = ("PressureFiles", "asking")
+__all__ = ("PressureFiles", "allowing")
 
 
-def asking(
-    points: Mapping[IndicatorName, float | None],
-    *,
+def allowing(
+    points: Mapping[IndicatorName, float],
+    *cgroups: CgroupId,
     window_ns: int = 2 * NS_PER_SEC,
-    profile: str = "slow",
-) -> Settings:
-    """Return settings with *profile*, which has the sweet *points*."""
-    settings = make_settings()
-    specs = (
-        replace(make_spec(), name=name, sweet_point=point, window_ns=window_ns)
+) -> tuple[PressureLimit, ...]:
+    """Return the limits of *cgroups* at the sweet *points*."""
+    return tuple(
+        PressureLimit(cgroup, name, point, window_ns)
+        for cgroup in cgroups
         for name, point in points.items()
     )
-    other = replace(settings.profiles["default"], indicators=tuple(specs))
-    return replace(settings, profiles={**settings.profiles, profile: other})
 
 
 class PressureFiles:
     """Files named ``*.pressure``, by the end of their path. Others are opened as always.
 
-    ``refusals`` are the errors with which an open fails, ``opened`` counts those that did not.
+    ``refusals`` are the errors with which an open fails, ``opened_by_name`` counts those that did
+    not fail.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self._peers: dict[str, socket.socket | None] = dict.fromkeys(names)
         self._really_open = os.open
         self.refusals: dict[str, int] = {}
-        self.opened = 0
+        self.opened_by_name: Counter[str] = Counter()
         monkeypatch.setattr(os, "open", self._open)
 
     def _open(self, path: str, flags: int, *rest: int) -> int:
@@ -58,11 +55,16 @@ class PressureFiles:
             raise FileNotFoundError(path)
         if name in self.refusals:
             raise OSError(self.refusals[name], os.strerror(self.refusals[name]))
-        self.opened += 1
+        self.opened_by_name[name] += 1
         self.close(name)
         ours, peer = socket.socketpair()
         self._peers[name] = peer
         return ours.detach()
+
+    @property
+    def opened(self) -> int:
+        """How many files were opened."""
+        return self.opened_by_name.total()
 
     def close_all(self) -> None:
         """End all files."""

@@ -54,6 +54,7 @@ STATED = (
     (rf"next tick \({N} ms;", tick_ms()),
     (rf"next tick \(\S+ ms; {N} ms while best-effort", CALM_MS),
     (rf"or {N} seconds while all services are asleep", seconds("core.looks.LONGEST_NS")),
+    (rf"more than {N} % off is replaced", 100 * constant("probes.pressure_alarm._FAR")),
     (rf"Pages are at most {N} seconds old", seconds("core.looks.LONGEST_NS")),
     (rf"ticks? (?:come )?every {N} ms while best-effort", CALM_MS),
     (rf"schedule, and every {N} ms while best-effort", CALM_MS),

@@ -12,6 +12,7 @@ from controller.core.decision import IndicatorStatus, LoopReport
 from controller.core.looks import (
     LONGEST_NS,
     LimitTable,
+    PressureLimit,
     Quiet,
     RatioLimit,
     Schedule,
@@ -183,6 +184,16 @@ def test_a_ratio_is_limited_to_half_of_its_sweet_point() -> None:
     assert quiet.waits == ()
 
 
+def test_pressure_is_limited_to_its_present_sweet_point() -> None:
+    psi, table = index(name=IndicatorName.PSI_IO, window_ns=2 * SECOND_NS), LimitTable()
+    for point in (0.3, 0.2):
+        report = replace(FRESH, indicator=IndicatorName.PSI_IO, sweet_point=point)
+        quiet = table.update(psi, (report,))
+        assert quiet.pressures == (PressureLimit(WEB, IndicatorName.PSI_IO, point, 2 * SECOND_NS),)
+    assert (quiet.waits, quiet.ratios) == ((), ())
+    assert table.update(psi, (report,)).pressures is quiet.pressures
+
+
 def test_the_limit_is_that_of_the_present_load_or_the_lowest() -> None:
     binned = index(bins=(LoadBin(1.0, 3e6), LoadBin(2.0, 1e6)))
     table = LimitTable()
@@ -193,8 +204,12 @@ def test_the_limit_is_that_of_the_present_load_or_the_lowest() -> None:
 def test_without_a_sweet_point_and_for_a_paused_service_there_is_no_limit() -> None:
     unknown = replace(FRESH, sweet_point=None)
     assert LimitTable().update(index(sweet_point=None), (unknown,)).waits == ()
+    learned = index(name=IndicatorName.PSI_IO, sweet_point=None)
+    assert LimitTable().update(learned, (unknown,)).pressures == ()
     paused = LimitTable().update(index(Pause(services=("web",))), (FRESH,))
     assert (paused.waits, paused.ratios) == ((), ())
+    pressed = index(Pause(services=("web",)), name=IndicatorName.PSI_IO)
+    assert LimitTable().update(pressed, (FRESH,)).pressures == ()
 
 
 def test_unchanged_limits_stay_the_same_objects() -> None:

@@ -29,7 +29,7 @@ from tests.kernel.groups import Groups
 from tests.kernel.loads import Load, loads
 from tests.kernel.looking import Looking
 from tests.kernel.overload import CPU
-from tests.support.pressure_files import asking
+from tests.support.pressure_files import allowing
 from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.vm
@@ -109,15 +109,22 @@ class Pressed:
         self.layout, self.service = layout, service
         self.told: list[str] = []
         self.alarm = PressureAlarm(layout.unified, self.told.append)
-        points = {IndicatorName.PSI_CPU: 0.01, IndicatorName.PSI_MEMORY: 0.01}
-        self.alarm.reconfigure(asking(points, window_ns=window_ns))
-        self.alarm.set_workloads([self.workload])
+        self.points = {IndicatorName.PSI_CPU: 0.01, IndicatorName.PSI_MEMORY: 0.01}
+        self.window_ns, self.armed = window_ns, 0
+        self.follow()
 
-    @property
-    def workload(self) -> Workload:
+    def follow(self) -> None:
+        """Hand over the cgroup that the service has now."""
         path = f"/{self.service.relative_to(self.layout.mount)}"
         cgroup = CgroupId(self.layout.hierarchy, self.service.stat().st_ino)
-        return Workload("web", cgroup, path, QosClass.LS, "web", "slow")
+        self.workload = Workload("web", cgroup, path, QosClass.LS, "web", "slow")
+        self.alarm.set_workloads([self.workload])
+
+    def arm(self) -> None:
+        """Arm the alarm, a second after the last time for all that it knows."""
+        self.armed += 1
+        limits = allowing(self.points, self.workload.cgroup, window_ns=self.window_ns)
+        self.alarm.arm(limits, self.armed * NS_PER_SEC)
 
     def wait(self) -> None:
         wait_for(self.alarm.fd, lambda _: self.alarm.hear())
@@ -150,7 +157,7 @@ def test_pressure_of_a_service_is_told_and_read(
 ) -> None:
     before = monitors(), descriptors()
     pressed = Pressed(cgroup_layout, cgroup_root / "service", window_ns)
-    pressed.alarm.arm()
+    pressed.arm()
     assert pressed.alarm.fd is not None
     assert (monitors(), pressed.told) == (before[0] + 1, [])
     meter = PressureMeter(cgroup_layout.unified)
@@ -164,7 +171,7 @@ def test_pressure_of_a_service_is_told_and_read(
             pressed.wait()
             assert pressed.alarm.take()
             assert pressed.alarm.fd is None
-            pressed.alarm.arm()
+            pressed.arm()
         running.stop()
     meter.expire()
     meter.poll(1, None)
@@ -181,15 +188,15 @@ def test_a_cgroup_that_is_removed_with_its_triggers_tells_nothing(
     before = monitors(), descriptors()
     pressed = Pressed(cgroup_layout, cgroup_root / "service", NS_PER_SEC)
     for _ in range(3):  # another cgroup of the same name
-        pressed.alarm.arm()
+        pressed.arm()
         assert monitors() == before[0] + 1
         pressed.service.rmdir()
         pressed.wait()
         assert not pressed.alarm.take()
-        pressed.alarm.arm()
+        pressed.arm()
         assert (pressed.alarm.fd, monitors()) == (None, before[0])
         pressed.service.mkdir()
-        pressed.alarm.set_workloads([pressed.workload])
+        pressed.follow()
     pressed.alarm.close()
     assert (descriptors(), pressed.told) == (before[1], [])
 
@@ -197,16 +204,16 @@ def test_a_cgroup_that_is_removed_with_its_triggers_tells_nothing(
 def test_what_the_kernel_refuses_is_told(cgroup_root: Path, cgroup_layout: CgroupLayout) -> None:
     pressed = Pressed(cgroup_layout, cgroup_root / "service", NS_PER_SEC)
     for point in (0.0, 1.5):
-        pressed.alarm.reconfigure(asking({IndicatorName.PSI_CPU: point}))
-        pressed.alarm.arm()
+        pressed.points = {IndicatorName.PSI_CPU: point}
+        pressed.arm()
         assert pressed.told.pop() == "cpu.pressure: Invalid argument"
     (pressed.service / "cgroup.pressure").write_text("0")
-    pressed.alarm.reconfigure(asking({IndicatorName.PSI_CPU: 0.1}))
-    pressed.alarm.arm()
+    pressed.points = {IndicatorName.PSI_CPU: 0.1}
+    pressed.arm()
     assert (pressed.alarm.fd, pressed.told) == (None, [])
     (pressed.service / "cgroup.pressure").write_text("1")
-    pressed.alarm.set_workloads([pressed.workload])
-    pressed.alarm.arm()
+    pressed.follow()
+    pressed.arm()
     assert pressed.alarm.fd is not None
     (pressed.service / "cgroup.pressure").write_text("0")
     pressed.wait()
@@ -223,7 +230,8 @@ def test_pressure_of_a_service_makes_a_tick_that_reads_it(
     looking = Looking(site)
     sampler = looking.node.sampler
     try:
-        sampler.reconfigure(asking({IndicatorName.PSI_CPU: 0.01}, profile="nginx"))
+        (web,) = (each.cgroup for each in looking.node.workloads if each.name == "web")
+        looking.pressures = allowing({IndicatorName.PSI_CPU: 0.01}, web)
         eventually("quiet", looking.is_quiet)
         sampler._pressure._due_ns = 2**62  # nothing reads pressure once a second
         before = looking.tick()
@@ -235,7 +243,6 @@ def test_pressure_of_a_service_makes_a_tick_that_reads_it(
             after = looking.tick()
             running.stop()
         assert after.pressure_ns == after.time_ns != before.pressure_ns
-        (web,) = (each.cgroup for each in looking.node.workloads if each.name == "web")
         stalls_ns = [
             each.psi_cpu_some_ns
             for snapshot in (before, after)
