@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variants of the sched probe for comparison, their attachment, and the pipe benchmark."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import contextlib
 import ctypes
 from dataclasses import replace
@@ -27,7 +27,16 @@ from controller.probes.counters import Counters, choose_sources
 from controller.probes.perf import EventSource
 from controller.probes.sched_program import sched_spec
 
-__all__ = ("CPU", "RunTime", "arms", "attached", "pipe_us", "program_run_time", "run_time")
+__all__ = (
+    "CPU",
+    "RunTime",
+    "arms",
+    "attached",
+    "pipe_us",
+    "process_run_time",
+    "program_run_time",
+    "run_time",
+)
 
 OPERATIONS = 200_000
 CPU = max(os.sched_getaffinity(0))
@@ -148,9 +157,21 @@ def _enter(cgroup: Path) -> None:
 
 def run_time(loaded: Loaded) -> RunTime:
     """Return the present BPF statistics; kernel.bpf_stats_enabled must be 1."""
+    return _run_time(Path(f"/proc/self/fdinfo/{link}").read_text() for link in loaded.link_fds)
+
+
+def process_run_time(pid: int) -> RunTime:
+    """Return the same for the tracepoints whose links the process *pid* holds."""
+    infos = []
+    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the process has closed it
+            infos.append(info.read_text())
+    return _run_time(infos)
+
+
+def _run_time(infos: Iterable[str]) -> RunTime:
     ns = switches = 0
-    for link in loaded.link_fds:
-        info = Path(f"/proc/self/fdinfo/{link}").read_text()
+    for info in infos:
         name = re.search(r"tp_name:\s*(\S+)", info)
         program = re.search(r"prog_id:\s*(\d+)", info)
         if name is None or program is None:

@@ -4,11 +4,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+import subprocess
 import tempfile
 
 import pytest
 
 from controller.host.facts import CgroupLayout
+from tests.bench.neighbours import SOURCE
 from tests.bench.served import Scene
 from tests.kernel.agent import Site
 from tests.support.cgroups import remove_cgroup
@@ -19,6 +21,14 @@ _STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 @pytest.fixture
 def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
     return Site(cgroup_root, cgroup_layout, tmp_path)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The program of ``lateness.c``."""
+    binary = tmp_path / "lateness"
+    subprocess.run(["gcc", "-O2", "-pthread", "-o", binary, SOURCE], check=True)
+    return binary
 
 
 @pytest.fixture

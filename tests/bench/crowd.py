@@ -6,7 +6,16 @@ from pathlib import Path
 
 from tests.kernel.agent import Site
 
-__all__ = ("crowd",)
+__all__ = ("BEARS", "crowd")
+
+# All services are well, whatever else runs on the machine.
+BEARS = """\
+name: nginx
+indicators:
+  runq_delay_p99: {sweet_point: 500ms}
+  runq_p99: {sweet_point: 500ms}
+  cpu_per_packet: {sweet_point: 1s}
+"""
 
 
 def crowd(site: Site, services: int, batch: int) -> tuple[list[Path], list[Path]]:

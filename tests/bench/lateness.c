@@ -1,11 +1,12 @@
 // Copyright The sweetpoint authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bare loop of test_lateness.py, and what a hostile tenant may run beside it.
+// The bare loop of test_lateness.py, and what a hostile tenant may run.
 //
 // usage: lateness KIND SECONDS ARGUMENTS
 //   bare PERIOD_MS            prints by how many ns it slept too long each time, to fixed times
 //   forks NUMBER              as many processes, which fork and wait for the child all the time
+//   wakes NUMBER              as many pairs of processes, which wake each other all the time
 //   threads NUMBER            as many threads, which work for 0.1 ms and sleep for 1 ms in turn
 //   cgroups DIRECTORY NUMBER  as many cgroups in DIRECTORY, removed and made again all the time
 //   pages FILE MIB            writes FILE of MIB MiB again and again
@@ -79,6 +80,39 @@ static void forks(int number)
 				_exit(0);
 			if (child > 0)
 				waitpid(child, NULL, 0);
+		}
+	}
+	ready();
+	pause();
+}
+
+// Pass a byte on for ever.
+static void pass_on(int from, int to)
+{
+	char byte;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (read(from, &byte, 1) == 1 && write(to, &byte, 1) == 1)
+		;
+	_exit(1);
+}
+
+static void wakes(int number)
+{
+	for (int i = 0; i < number; i++) {
+		int there[2], back[2];
+
+		if (pipe(there) || pipe(back) || write(there[1], "!", 1) != 1)
+			fail("pipe");
+		for (int side = 0; side < 2; side++) {
+			pid_t pid = fork();
+
+			if (pid < 0)
+				fail("fork");
+			if (!pid && side)
+				pass_on(there[0], back[1]);
+			if (!pid)
+				pass_on(back[0], there[1]);
 		}
 	}
 	ready();
@@ -173,6 +207,8 @@ int main(int argc, char **argv)
 	alarm(atoi(argv[2]));
 	if (!strcmp(argv[1], "forks"))
 		forks(atoi(argv[3]));
+	else if (!strcmp(argv[1], "wakes"))
+		wakes(atoi(argv[3]));
 	else if (!strcmp(argv[1], "threads"))
 		threads(atoi(argv[3]));
 	else if (!strcmp(argv[1], "cgroups") && argc == 5)

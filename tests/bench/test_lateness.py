@@ -9,19 +9,18 @@ from collections.abc import Callable, Iterator
 import contextlib
 import os
 from pathlib import Path
-import subprocess
 import time
 
 import pytest
 
 from controller.host.facts import CgroupLayout, mounts
+from tests.bench.neighbours import started
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.overload import outweigh
 from tests.support.cgroups import remove_cgroup
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 
-SOURCE = Path(__file__).with_name("lateness.c")
 TICK_MS = 100
 SECONDS = 60  # the agent keeps the lateness of 600 ticks
 MEMORY_BYTES = 1 << 30
@@ -37,13 +36,6 @@ def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iter
     outweigh(site.root)  # what else runs on this machine must not count
     (site.root / "agent").mkdir()
     yield site
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    binary = tmp_path / "lateness"
-    subprocess.run(["gcc", "-O2", "-pthread", "-o", binary, SOURCE], check=True)
-    return binary
 
 
 @contextlib.contextmanager
@@ -64,19 +56,6 @@ def bounded_memory(site: Site) -> Iterator[list[Path]]:
         yield [cgroup, bound]
     finally:
         remove_cgroup(bound)
-
-
-@contextlib.contextmanager
-def started(command: list[str], cgroups: list[Path]) -> Iterator[subprocess.Popen[str]]:
-    """Start *command* in *cgroups*; kill it at the end."""
-    join = "; ".join(f"echo $$ > {path}/cgroup.procs" for path in cgroups)
-    with subprocess.Popen(
-        ["sh", "-ec", f'{join}; exec "$@"', "-", *command], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def p99(values: list[int]) -> int:

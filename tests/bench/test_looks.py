@@ -30,7 +30,7 @@ from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 from controller.host.store import Store
 from controller.telemetry.report import PublishedState
-from tests.bench.crowd import crowd
+from tests.bench.crowd import BEARS, crowd
 from tests.kernel.agent import AgentRun, Site
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel]
@@ -38,14 +38,6 @@ pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 SECONDS = int(os.environ.get("SWEETPOINT_LOOKS_SECONDS", "20"))
 ROUNDS = int(os.environ.get("SWEETPOINT_LOOKS_ROUNDS", "5"))
 SETTLE_S = 5
-# All services are well, whatever else runs on the machine.
-BEARS = """\
-name: nginx
-indicators:
-  runq_delay_p99: {sweet_point: 500ms}
-  runq_p99: {sweet_point: 500ms}
-  cpu_per_packet: {sweet_point: 1s}
-"""
 LOOKS = 30
 _WAKE = "import sys, time\npause_s = float(sys.argv[1])\nwhile True: time.sleep(pause_s)"
 
