@@ -15,7 +15,6 @@ from controller.cli.explain import no_history, span_ns
 
 if TYPE_CHECKING:
     from controller.agent.history.advice import Advice, ModeTime, ServiceAdvice
-    from controller.core.eviction.forecast import ForecastRecord
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
@@ -62,7 +61,15 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.agent.history.advice import Advice
     from controller.agent.history.incidents import Coverage
     from controller.agent.history.reader import HistoryReader
-    from controller.agent.history.records import MOMENTS
+    from controller.agent.history.records import MOMENTS, SNAPSHOTS
+    from controller.agent.history.sizes import ServiceUses
+    from controller.cli.advise_sizes import (
+        forecast_lines,
+        plain_forecast,
+        plain_sizes,
+        present_limits,
+        size_lines,
+    )
     from controller.host.names import printable
     from controller.host.store import Store
     from controller.kube.forecast_store import ForecastStore
@@ -71,21 +78,31 @@ def main(arguments: argparse.Namespace) -> int:
         since_ns, until_ns = span_ns(arguments.since, None, datetime.now().astimezone())
     except ValueError as error:
         return fail(error, WRONG)
-    advice = Advice(Coverage(since_ns, until_ns))
+    advice, uses = Advice(Coverage(since_ns, until_ns)), ServiceUses(since_ns, until_ns)
     data_dir = find_data_dir(arguments)
     try:
-        reader = HistoryReader(data_dir, MOMENTS)
+        reader, snapshots = HistoryReader(data_dir, MOMENTS), HistoryReader(data_dir, SNAPSHOTS)
         advice.read(reader.lines())
+        uses.read(snapshots.lines())
     except OSError as error:
         return fail(no_history(data_dir, error), FAILED)
-    for problem in reader.problems:
+    for problem in dict.fromkeys((*reader.problems, *snapshots.problems)):
         print(f"sweetpoint: left out: {printable(problem)}", file=sys.stderr)
+    limits = present_limits(uses)
     forecasts = ForecastStore(Store(data_dir)).read()
     if arguments.json:
-        found = {kind: _judged(each) for kind, each in forecasts.items()}
-        print(json.dumps({**_plain(advice), "forecasts": found}, indent=2))
+        found = {
+            **_plain(advice),
+            "sizes": plain_sizes(uses, limits),
+            "forecasts": {kind: plain_forecast(each, until_ns) for kind, each in forecasts.items()},
+        }
+        print(json.dumps(found, indent=2))
         return DONE
-    for line in (*_lines(advice), *_forecasts(forecasts)):
+    for line in (
+        *_lines(advice),
+        *size_lines(uses, limits),
+        *forecast_lines(forecasts, until_ns),
+    ):
         print(printable(line))
     return DONE
 
@@ -144,18 +161,6 @@ def _lines(advice: "Advice") -> Iterator[str]:
         yield from _took(advice)
     if advice.observed_ns.get(Mode.OBSERVE):
         yield from _taken(advice)
-
-
-def _judged(record: "ForecastRecord") -> dict[str, int]:
-    return {"hours": record.hours, "judged": record.judged, "broken": record.broken}
-
-
-def _forecasts(records: "Mapping[str, ForecastRecord]") -> Iterator[str]:
-    """Yield how often the use of a node that offers capacity was above its forecast."""
-    for kind, each in records.items():
-        broken = f"{each.broken} of {each.judged} hours ({_share(each.broken, each.judged)})"
-        yield ""
-        yield f"Capacity: other work used more {kind} than forecast and reserve in {broken}."
 
 
 def _no_one(advice: "Advice") -> str:

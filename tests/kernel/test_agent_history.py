@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of a real agent: a squeeze, a foreign write, a kill and a restart, explained."""
 
+import json
 from typing import Any
 
 import pytest
@@ -78,6 +79,13 @@ def test_a_squeeze_and_a_foreign_write(
     # The same snapshots, judged by themselves.
     assert main(["replay", str(site.home / "data")]) == 0
     assert "cpu: mean demand" in capsys.readouterr().out
+    # What the service used is in them too, and its limits are those of its cgroup now.
+    set_quota(site.service, 150_000, 100_000)
+    assert main(["advise", "--json", "--data-dir", str(site.home / "data")]) == 0
+    (size,) = json.loads(capsys.readouterr().out)["sizes"]
+    assert (size["service"], size["advised"]) == ("web", None)
+    assert size["observed_ns"] > 0
+    assert size["limits_now"] == {"cpus": 1.5, "memory_bytes": None}
 
 
 @pytest.mark.thorough

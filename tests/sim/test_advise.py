@@ -120,11 +120,13 @@ def test_only_enforced(data_dir: Path, advise: Advise) -> None:
 def test_names_cannot_control_the_terminal(data_dir: Path, advise: Advise) -> None:
     node = SimulatedNode(3, wants=(1.2, 0.5))
     node.best_effort[0] = node.best_effort[0]._replace(name="x\x1b[2J")
+    node.sensitive[0] = node.sensitive[0]._replace(service="w\x1b[2J")
     loop = RecordedLoop(node, make_settings(mode=Mode.OBSERVE), data_dir)
     loop.run(60)
     loop.stop()
     text = advise()
     assert r"x\x1b[2J" in text
+    assert r"w\x1b[2J: requests and limits N/A" in text
     assert text.replace("\n", "").isprintable()
 
 
@@ -243,4 +245,6 @@ def test_how_often_the_forecast_of_the_capacity_was_broken(data_dir: Path, advis
         "hours": 30,
         "judged": 5,
         "broken": 1,
+        "expected_use_ratio": None,
+        "expected_use_day_ratio": None,
     }

@@ -1,0 +1,209 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The part of ``sweetpoint advise`` about requests, limits and overcommit."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from controller.agent.history.sizes import LEAST_NS, Advised, Limits, ServiceUses, advised
+from controller.cli.explain_text import lasted
+from controller.core.eviction.forecast import Forecast, ForecastRecord
+from controller.core.model import QosClass, Target, TargetKind, Workload
+from controller.core.units import format_bytes, format_cpus
+
+if TYPE_CHECKING:
+    from actuators.file_knob import CgroupKnob
+
+__all__ = ("forecast_lines", "plain_forecast", "plain_sizes", "present_limits", "size_lines")
+
+_DAY_NS = 24 * 3600 * 10**9
+
+
+def present_limits(uses: ServiceUses) -> dict[str, Limits]:
+    """Return the limits of the services that exist on this host, by name: the lowest of each.
+
+    A service is left out whose limits cannot be read, and all are if the history is that of another
+    boot or host: another cgroup may have the same path and id there.
+    """
+    from controller.host.facts import HostError, boot_id
+
+    found: dict[str, Limits] = {}
+    if uses.boot_id != boot_id():
+        return found
+    try:
+        cpu, memory = _knobs()
+    except HostError:
+        return found
+    for workload in uses.workloads:
+        if workload.qos is not QosClass.LS:
+            continue
+        limits = _limits(workload, cpu, memory)
+        if limits is not None:
+            known = found.get(workload.service, limits)
+            found[workload.service] = Limits(
+                min(filter(None, (known.cpus, limits.cpus)), default=None),
+                min(filter(None, (known.memory_bytes, limits.memory_bytes)), default=None),
+            )
+    return found
+
+
+def _knobs() -> "tuple[CgroupKnob, CgroupKnob | None]":
+    from actuators.cpu import CpuQuota
+    from actuators.memory_io import MemoryMax
+    from controller.host.facts import find_cgroup_layout
+    from controller.host.memory import find_memory
+
+    layout = find_cgroup_layout()
+    memory = find_memory(layout.unified)
+    cpu = CpuQuota(layout.mount, layout.hierarchy, layout.version)
+    if memory.mount is None:
+        return cpu, None
+    return cpu, MemoryMax(memory.mount, memory.hierarchy, memory.version)
+
+
+def _limits(workload: Workload, cpu: "CgroupKnob", memory: "CgroupKnob | None") -> Limits | None:
+    from actuators.base import GoneError, RefusedError
+    from controller.core.knob_values import cpus_of
+
+    cgroup = workload.cgroup
+    target = Target(TargetKind.CGROUP, cgroup.hierarchy, cgroup.id, workload.path)
+    try:
+        cpus = cpus_of(cpu.read(target))
+    except (GoneError, RefusedError, ValueError):
+        return None
+    return Limits(cpus, None if memory is None else _memory_limit(workload.path, memory))
+
+
+def _memory_limit(path: str, memory: "CgroupKnob") -> int | None:
+    """Return the limit of the cgroup at *path*; ``None``: it has none, or no memory controller."""
+    from actuators.base import GoneError, RefusedError
+    from controller.core.knob_values import parse_amount
+    from controller.host.memory import NO_LIMIT_V1_BYTES
+
+    try:
+        # On v1 it is a cgroup of another hierarchy, with an id of its own.
+        inode = (memory.mount / path[1:]).stat().st_ino
+        value = memory.read(Target(TargetKind.CGROUP, memory.hierarchy, inode, path))
+        limit_bytes = parse_amount(value)
+    except (GoneError, RefusedError, OSError, ValueError):
+        return None
+    return None if limit_bytes >= NO_LIMIT_V1_BYTES else round(limit_bytes)
+
+
+def plain_sizes(uses: ServiceUses, limits: Mapping[str, Limits]) -> list[dict[str, object]]:
+    """Return what ``size_lines`` says, for programs."""
+    found = []
+    for name, use in sorted(uses.services.items()):
+        now = limits.get(name)
+        fits = advised(use, now)
+        found.append(
+            {
+                "service": name,
+                "observed_ns": use.observed_ns,
+                "least_observed_ns": LEAST_NS,
+                "limits_now": None if now is None else now._asdict(),
+                "advised": None if fits is None else asdict(fits),
+            }
+        )
+    return found
+
+
+def size_lines(uses: ServiceUses, limits: Mapping[str, Limits]) -> Iterator[str]:
+    """Yield the requests and limits of each service with their evidence, by name."""
+    for name, use in sorted(uses.services.items()):
+        now = limits.get(name)
+        fits = advised(use, now)
+        yield ""
+        if fits is None:
+            yield (
+                f"{name}: requests and limits N/A. It was measured for "
+                f"{lasted(use.observed_ns)}, and {lasted(LEAST_NS)} is the least."
+            )
+            continue
+        yield f"{name}: requests and limits of one workload, from {lasted(use.observed_ns)}"
+        yield (
+            f"    cpu request     {format_cpus(fits.cpu_request_cpus)}: for 95% of the time "
+            f"it used no more; its peak was {format_cpus(fits.peak_cpus)}"
+        )
+        yield f"    cpu limit       {_cpu_limit(fits, now)}"
+        if fits.memory_request_bytes is None or fits.memory_limit_bytes is None:
+            yield "    memory          N/A: it was not measured"
+            continue
+        yield f"    memory request  {format_bytes(fits.memory_request_bytes)}: its peak"
+        yield (
+            f"    memory limit    {format_bytes(fits.memory_limit_bytes)}: a fifth above its peak; "
+            f"{_distance(fits, now)}"
+        )
+
+
+def _cpu_limit(fits: Advised, now: Limits | None) -> str:
+    if fits.throttled_ratio is None:
+        return "N/A: whether it was throttled was not measured"
+    today = f", its limit is {format_cpus(now.cpus)}" if now is not None and now.cpus else ""
+    throttled = f"it was throttled for {fits.throttled_ratio:.1%} of its time{today}"
+    if fits.cpu_limit_cpus is None:
+        return f"none is needed: {throttled}"
+    return f"{format_cpus(fits.cpu_limit_cpus)}, or none: {throttled}"
+
+
+def _distance(fits: Advised, now: Limits | None) -> str:
+    hits = f", which it reached {fits.memory_limit_hits:,} times" if fits.memory_limit_hits else ""
+    if now is None:
+        return f"its present limit is not known{hits}"
+    if now.memory_bytes is None or fits.oom_distance_bytes is None:
+        return "it has no limit of its own now"
+    limit, distance_bytes = format_bytes(now.memory_bytes), fits.oom_distance_bytes
+    if distance_bytes < 0:
+        return f"its peak was {format_bytes(-distance_bytes)} above its limit of now, {limit}{hits}"
+    part = distance_bytes / now.memory_bytes if now.memory_bytes else 0.0
+    return (
+        f"its peak left {format_bytes(distance_bytes)} ({part:.0%}) of its limit of {limit}{hits}"
+    )
+
+
+def plain_forecast(record: ForecastRecord, wall_ns: int) -> dict[str, object]:
+    """Return what ``forecast_lines`` says of a resource at *wall_ns*, for programs."""
+    soon_ratio, day_ratio = _expected(record, wall_ns)
+    return {
+        "hours": record.hours,
+        "judged": record.judged,
+        "broken": record.broken,
+        "expected_use_ratio": soon_ratio,
+        "expected_use_day_ratio": day_ratio,
+    }
+
+
+def forecast_lines(records: Mapping[str, ForecastRecord], wall_ns: int) -> Iterator[str]:
+    """Yield for each resource what overcommit is safe, and how often its forecast was broken."""
+    if not records:
+        yield ""
+        yield (
+            "Overcommit: N/A. There is no forecast: a node of Kubernetes makes one with "
+            "kubernetes.capacity.forecast."
+        )
+    for kind, each in records.items():
+        part = f"{each.broken / each.judged:.0%}" if each.judged else "N/A"
+        broken = f"{each.broken} of {each.judged} hours ({part})"
+        yield ""
+        yield f"Capacity: other work used more {kind} than forecast and reserve in {broken}."
+        soon_ratio, day_ratio = _expected(each, wall_ns)
+        if soon_ratio is None:
+            yield f"Overcommit of {kind}: N/A. No day had this hour yet."
+            continue
+        day = f", in the next 24h up to {day_ratio:.0%}" if day_ratio is not None else ""
+        yield (
+            f"Overcommit of {kind}: other work is expected to use up to {soon_ratio:.0%} of the "
+            f"node in the next half hour{day}. Best-effort work can have the rest less the "
+            "reserve."
+        )
+
+
+def _expected(record: ForecastRecord, wall_ns: int) -> tuple[float | None, float | None]:
+    """Return the expected use in the next half hour and in the next day, as parts of the node."""
+    forecast = Forecast(0.0, record)
+    soon, day = forecast.expected(wall_ns), forecast.expected(wall_ns, _DAY_NS)
+    return (
+        None if soon is None else soon.use_ratio,
+        None if day is None else day.use_ratio,
+    )
