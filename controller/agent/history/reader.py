@@ -29,13 +29,15 @@ class HistoryReader:
         """The number of blocks and lines that could not be read so far."""
         return self._ring.damaged + self._bad_lines
 
-    def lines(self) -> Iterator[Line | str]:
+    def lines(self, since_s: float = 0.0) -> Iterator[Line | str]:
         """Yield the records, the oldest first; for what is not readable, a text that says why.
+
+        :param since_s: files that were last written before this time (since 1970) are left out.
 
         :raises OSError: there is no history, or it does not belong to root alone.
         """
         damaged = 0
-        for line in decode(self._ring.lines()):
+        for line in decode(self._ring.lines(since_s)):
             if isinstance(line, str):
                 self._bad_lines += 1
                 self._note(line)
