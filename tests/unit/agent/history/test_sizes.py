@@ -41,11 +41,13 @@ class Made:
         self.lines: list[Line | str] = []
         self.restart()
 
-    def restart(self, after_s: int = 0) -> None:
-        """Start an agent, whose counters begin at zero."""
+    def restart(self, after_s: int = 0, oncpu_ns: int = 0) -> None:
+        """Start an agent, whose counters begin at zero, or at *oncpu_ns* at its first snapshot."""
         self.now_s += after_s
         self.thinner = SnapshotThinner()
-        self.samples = {each.cgroup: WorkloadSample(each.cgroup, 0) for each in self.workloads}
+        self.samples = {
+            each.cgroup: WorkloadSample(each.cgroup, oncpu_ns) for each in self.workloads
+        }
         self._store(START)
         self._snapshot()
 
@@ -93,8 +95,8 @@ def fit(use: ServiceUse, now: Limits | None = None) -> Advised:
 
 def test_the_request_is_what_is_exceeded_for_a_twentieth_of_the_time() -> None:
     made = Made(WEB, BATCH)
-    made.use(MINUTE, 96, oncpu_ns=0.305 * S, memory_bytes=100 * MIB)
-    made.use(MINUTE, 4, oncpu_ns=1.8 * S, memory_bytes=200 * MIB + 1)
+    made.use(MINUTE, 95, oncpu_ns=0.305 * S, memory_bytes=100 * MIB)
+    made.use(MINUTE, 5, oncpu_ns=1.8 * S, memory_bytes=200 * MIB + 1)
     assert set(made.read().services) == {"web"}
     use = made.web()
     assert use.observed_ns == 100 * MINUTE * S
@@ -117,11 +119,21 @@ def test_nothing_is_advised_below_the_least_time() -> None:
 def test_the_counters_of_another_run_begin_anew() -> None:
     made = Made(WEB)
     made.use(MINUTE, 3, oncpu_ns=0.5 * S)
-    made.restart(after_s=10)
+    made.restart(after_s=10, oncpu_ns=1000 * S)
     made.use(MINUTE, 3, oncpu_ns=0.7 * S)
     use = made.web()
     assert use.observed_ns == 6 * MINUTE * S
     assert set(use.steps_ns) == {50, 70}
+
+
+def test_a_counter_that_begins_anew_within_a_run_is_no_use() -> None:
+    made = Made(WEB)
+    made.use(MINUTE, 3, oncpu_ns=0.5 * S)
+    made.samples[WEB.cgroup] = WorkloadSample(WEB.cgroup, 0)
+    made.use(MINUTE, 3, oncpu_ns=0.1 * S)
+    use = made.web()
+    assert use.observed_ns == 5 * MINUTE * S
+    assert set(use.steps_ns) == {50, 10}
 
 
 def test_a_gap_is_not_observed_and_hides_no_other_time() -> None:
