@@ -85,6 +85,8 @@ def main(arguments: argparse.Namespace) -> int:
         reader, snapshots = HistoryReader(data_dir, MOMENTS), HistoryReader(data_dir, SNAPSHOTS)
         advice.read(reader.lines())
         # Snapshots take most of the time to read, and each file has all that its lines need.
+        if sys.stderr.isatty():
+            print("sweetpoint: reading snapshots, some seconds for each day", file=sys.stderr)
         uses.read(snapshots.lines(since_ns / NS_PER_SEC))
     except OSError as error:
         return fail(no_history(data_dir, error), FAILED)
