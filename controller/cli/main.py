@@ -53,6 +53,7 @@ COMMANDS = (
     "explain",
     "advise",
     "trial",
+    "rollout",
     "learn",
     "replay",
     "simulate",

@@ -73,6 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="only say what the pairs of a trial show; again for those of other nodes",
     )
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="write the last pairs into an annotation of this host's Node, for a rollout",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the result as HTML")
     add_agent(parser)
@@ -99,6 +104,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from controller.cli.top_pages import SourceError
     from controller.cli.trial_agent import HostAgent, SystemClock
+    from controller.cli.trial_publisher import Publisher
     from controller.cli.trial_text import announcement, progress
     from controller.trial.blocks import Pair, Results, append, start
     from controller.trial.runner import Runner, TrialEndError
@@ -114,6 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(problem, FAILED)
     path, data_dir = _file(arguments), find_data_dir(arguments)
     node = _node(page)
+    publisher = Publisher(config, node) if arguments.publish else None
     start(path, node, design)
     _say(announcement(design, path, data_dir))
     runner = Runner(agent, SystemClock(), design, most_harm)
@@ -128,6 +135,8 @@ def _run(arguments: argparse.Namespace) -> int:
             append(path, pair)
             pairs.append(pair)
             _say([progress(pair, len(pairs), design)])
+            if publisher is not None and (problem := publisher.publish(pairs)):
+                _say([f"not published, which the next pair makes good: {problem}"])
     except TrialEndError as error:
         ended = str(error)
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The reasons of the Events that an agent sends, each with the sentence that says what happened."""
+"""The reasons of Events of agents and rollouts, each with the sentence that says what happened."""
 
 from typing import Self
 
@@ -88,3 +88,20 @@ class Reason(Explained):
     )
     PAUSED = "ProtectionPaused", "Node", "An administrator paused the agent."
     RESUMED = "ProtectionResumed", "Node", "The pause of the agent ended."
+    ROLLOUT_PENDING = "RolloutPending", "ConfigMap", "The rollout waits for its canary nodes."
+    ROLLOUT_CANARY = "RolloutCanary", "ConfigMap", "The canary nodes try the candidate."
+    ROLLOUT_SOAKING = (
+        "RolloutSoaking",
+        "ConfigMap",
+        "The candidate met its criterion, which must hold for the time of the soak.",
+    )
+    ROLLOUT_PROMOTED = (
+        "RolloutPromoted",
+        "ConfigMap",
+        "The candidate becomes the profile that it replaces; the note has the verdicts of nodes.",
+    )
+    ROLLOUT_ROLLED_BACK = (
+        "RolloutRolledBack",
+        "ConfigMap",
+        "The candidate is removed from the profiles; the note says why.",
+    )

@@ -37,6 +37,7 @@ QUICK: dict[str, tuple[list[str], int | None]] = {
     "replay": ([str(RECORDING), "--report", "{home}/report.html"], 0),
     "resume": (["--state-dir", "{home}/state"], 0),
     "retire": (["--kubeconfig", "{home}/config.yaml", "namespace", "daemonset"], 1),
+    "rollout": (["--namespace", "no/name"], 2),
     "schema": (["config"], 0),
     "status": (["--state-dir", "{home}/state"], 0),
     "completion": (["bash"], 0),

@@ -30,7 +30,7 @@ OF_AN_AGENT = {
     "learn": ["web"],
     "trial": [],
 }
-OTHERS = {"run", "doctor", "demo", "retire", "init", "schema", "replay", "simulate"}
+OTHERS = {"run", "doctor", "demo", "retire", "init", "schema", "replay", "simulate", "rollout"}
 HOG = "workloads: [{name: batch, cgroup: /batch/*, class: best-effort}]"
 
 Run = Callable[..., list[RunningAgent]]

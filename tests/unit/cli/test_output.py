@@ -40,7 +40,7 @@ PRINTING = {
     "import-koordinator": ["{home}/slo.yaml"],
     "completion": ["bash"],
 }
-OTHERS = {"run", "retire", "learn", "top", "init", "trial"}
+OTHERS = {"run", "retire", "learn", "top", "init", "trial", "rollout"}
 # The doctor compiles the probes, which takes seconds.
 NAMES = [
     pytest.param(name, marks=pytest.mark.thorough) if name == "doctor" else name

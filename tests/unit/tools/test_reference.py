@@ -73,7 +73,8 @@ def test_commands_indicators_knobs_and_events_are_listed(reference: str) -> None
 
 def test_each_reason_of_an_event_is_used() -> None:
     """The type of ``Events.emit`` admits no other reason."""
-    sources = "".join(path.read_text() for path in (ROOT / "controller/kube").glob("*.py"))
+    rooms = ("controller/kube", "controller/rollout")
+    sources = "".join(path.read_text() for room in rooms for path in (ROOT / room).glob("*.py"))
     assert not [each for each in Reason if f"Reason.{each.name}" not in sources]
 
 

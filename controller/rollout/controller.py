@@ -1,0 +1,150 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The controller of a rollout: reads the cluster, decides, and writes two ConfigMaps.
+
+The state is written before the profiles. So a controller that is killed in between repeats the
+write of the profiles, which has the same result. Every write names the version of the object that
+the decision was made from: after a conflict the next look decides again.
+"""
+
+from collections.abc import Mapping, Sequence
+import logging
+
+from controller.config.yaml_document import ConfigError
+from controller.kube.client.api import Api, PatchKind, segment
+from controller.kube.client.errors import ApiInvalidResponse
+from controller.kube.events import Events, Regarding
+from controller.kube.node import Json, annotation, mapping
+from controller.kube.reasons import Reason
+from controller.rollout.decision import Seen, Write, applied, step, wanted
+from controller.rollout.spec import Proposal, promoted_text, read_proposal
+from controller.rollout.state import STATE_KEY, Phase, State, StateError, read, text
+from controller.rollout.summary import TRIAL_KEY, SummaryError, decode
+from controller.trial.blocks import Pair
+
+__all__ = ("Controller",)
+
+_log = logging.getLogger(__name__)
+
+# More canary nodes say no more, and would make a look slow.
+_MOST_NODES = 1000
+_REASONS = {
+    Phase.PENDING: Reason.ROLLOUT_PENDING,
+    Phase.CANARY: Reason.ROLLOUT_CANARY,
+    Phase.SOAKING: Reason.ROLLOUT_SOAKING,
+    Phase.PROMOTED: Reason.ROLLOUT_PROMOTED,
+    Phase.ROLLED_BACK: Reason.ROLLOUT_ROLLED_BACK,
+}
+
+
+class Controller:
+    """The rollout in the ConfigMap *rollout*, of a profile in the ConfigMap *profiles*.
+
+    ``state`` is that of the last look, and ``problem`` why a look decided nothing; for any thread.
+    """
+
+    def __init__(
+        self, api: Api, events: Events, namespace: str, rollout: str, profiles: str
+    ) -> None:
+        self._api, self._events = api, events
+        self._namespace, self._name = namespace, rollout
+        maps = f"/api/v1/namespaces/{segment(namespace)}/configmaps"
+        self._rollout_path = f"{maps}/{segment(rollout)}"
+        self._profiles_path = f"{maps}/{segment(profiles)}"
+        self._told: Mapping[str, str] = {}
+        self.state: State | None = None
+        self.problem = ""
+
+    def look(self, now_s: float, passed_s: float) -> None:
+        """Decide once; the arguments are those of ``step``.
+
+        What is wrong in the ConfigMaps is logged, and nothing is decided.
+
+        :raises ApiError: the server refused a request; HTTP status 409: an object has changed.
+        :raises ApiUnreachable: the server did not answer; the next look goes on.
+        """
+        try:
+            self._look(now_s, passed_s)
+        except (ConfigError, StateError) as error:
+            if str(error) != self.problem:
+                _log.error("the rollout waits: %s", error)
+            self.problem = str(error)
+        else:
+            self.problem = ""
+
+    def _look(self, now_s: float, passed_s: float) -> None:
+        rollout, profiles = self._api.get(self._rollout_path), self._api.get(self._profiles_path)
+        spec, proposal = read_proposal(mapping(rollout, "data"), mapping(profiles, "data"))
+        stored = mapping(rollout, "data").get(STATE_KEY)
+        before = None if stored is None else read(str(stored))
+        seen = Seen(proposal=proposal, nodes=self._pairs(spec.nodes))
+        after = step(before, seen, now_s, passed_s)
+        if after is not None and after != before:
+            rollout = self._save(rollout, after)
+            self._tell(rollout, before, after)
+        write = wanted(after, seen)
+        if write is not None and after is not None and proposal is not None:
+            self._write(profiles, proposal, write)
+            if not after.applied:
+                after = applied(after, now_s)
+                self._save(rollout, after)
+        self.state = after
+
+    def _save(self, rollout: Json, state: State) -> Json:
+        return self._patch(self._rollout_path, rollout, {STATE_KEY: text(state)})
+
+    def _write(self, profiles: Json, proposal: Proposal, write: Write) -> None:
+        spec = proposal.spec
+        if write is Write.PROMOTE:
+            change: dict[str, str | None] = {f"{spec.replaces}.yaml": promoted_text(proposal)}
+        else:
+            change = {f"{spec.candidate}.yaml": None}
+        self._patch(self._profiles_path, profiles, change)
+        _log.info("%s: %s", write, spec.candidate)
+
+    def _patch(self, path: str, found: Json, data: Mapping[str, str | None]) -> Json:
+        version = mapping(found, "metadata").get("resourceVersion")
+        if not isinstance(version, str):
+            raise ApiInvalidResponse("a ConfigMap without a version")
+        body = {"metadata": {"resourceVersion": version}, "data": data}
+        return self._api.patch(path, body, kind=PatchKind.MERGE)
+
+    def _tell(self, rollout: Json, before: State | None, after: State) -> None:
+        if before is not None and (before.phase, before.digest) == (after.phase, after.digest):
+            return
+        message = after.conditions[0].message
+        _log.info("rollout: %s: %s", after.phase, message)
+        uid = str(mapping(rollout, "metadata").get("uid", ""))
+        about = Regarding("ConfigMap", self._namespace, self._name, uid)
+        kind = after.phase is Phase.ROLLED_BACK
+        topic = after.digest
+        self._events.emit(
+            about, _REASONS[after.phase], message, "Warning" if kind else "Normal", topic
+        )
+
+    def _pairs(self, labels: Mapping[str, str]) -> Mapping[str, Sequence[Pair]]:
+        """Return the pairs of each canary node, none for one whose summary is not valid."""
+        found: dict[str, Sequence[Pair]] = {}
+        problems: dict[str, str] = {}
+
+        def add(node: Json) -> None:
+            meta = mapping(node, "metadata")
+            name, own = meta.get("name"), mapping(meta, "labels")
+            if not isinstance(name, str) or len(found) == _MOST_NODES:
+                return
+            if any(own.get(key) != value for key, value in labels.items()):
+                return  # a proxy may answer in place of the server
+            found[name] = ()
+            try:
+                found[name] = decode(annotation(node, TRIAL_KEY) or "[1,[]]")
+            except SummaryError as error:
+                problems[name] = str(error)
+
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        # "0": the state in the server's memory; the next look sees what is newer.
+        self._api.items("/api/v1/nodes", {"labelSelector": selector, "resourceVersion": "0"}, add)
+        for name, problem in problems.items():
+            if self._told.get(name) != problem:
+                _log.warning("node %s: %s is left out: %s", name, TRIAL_KEY, problem)
+        self._told = problems
+        return found

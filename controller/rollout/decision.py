@@ -1,0 +1,137 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The decision of a rollout: from the stored state and the figures of nodes to the next state.
+
+Pure: time is an argument. Each step follows from what is stored, so a controller that is killed
+between two writes goes on where it stood.
+
+Each node has one verdict, and the median of them counts. So fewer than half of the nodes, whatever
+they claim, cannot turn the verdict of the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from controller.core.units import NS_PER_SEC, count
+from controller.rollout.spec import Gain, Proposal, RolloutModel
+from controller.rollout.state import Phase, State, enter, note
+from controller.trial.analysis import Kind, Verdict, analyse
+from controller.trial.blocks import Pair
+
+__all__ = ("Seen", "Write", "applied", "step", "wanted")
+
+_ORDER = (Verdict.WORSE, Verdict.NO_DIFFERENCE, Verdict.BETTER)
+_WAITING = "not judged"
+_GONE = "CandidateGone", "the profiles no longer have the candidate"
+
+
+class Write(StrEnum):
+    """What the profiles need."""
+
+    PROMOTE = "promote"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the cluster shows: the proposal, and the pairs of each canary node.
+
+    ``proposal`` is ``None``: the profiles have no candidate.
+    """
+
+    proposal: Proposal | None
+    nodes: Mapping[str, Sequence[Pair]]
+
+
+def step(state: State | None, seen: Seen, now_s: float, passed_s: float) -> State | None:
+    """Return the state after *state*; ``None``: there is no rollout.
+
+    :param now_s: seconds since 1970; they date what happens, and decide which pairs are new.
+    :param passed_s: seconds of the monotonic clock since the last look, 0 at the first one.
+        Deadlines count these, so that a clock that is set ends no soak.
+    """
+    proposal = seen.proposal
+    if proposal is None:
+        if state is None or (state.phase.is_end and state.applied):
+            return state
+        if state.phase is Phase.ROLLED_BACK:
+            return applied(state, now_s)  # it was removed, and this was not noted
+        return applied(enter(state, Phase.ROLLED_BACK, now_s, *_GONE), now_s)
+    if state is None or state.digest != proposal.digest:
+        new = State(digest=proposal.digest, phase=Phase.PENDING, since_s=now_s)
+        return enter(new, Phase.PENDING, now_s, "NewCandidate", "the candidate is to be tried")
+    if state.phase.is_end:
+        return state
+    if state.phase is Phase.PENDING:
+        return _pending(state, proposal.spec, seen, now_s)
+    state = replace(state, in_phase_s=state.in_phase_s + max(0.0, passed_s))
+    return _judged(state, proposal.spec, seen, now_s)
+
+
+def wanted(state: State | None, seen: Seen) -> Write | None:
+    """Return what the profiles need in *state*, ``None``: nothing.
+
+    A candidate that was rolled back is removed again if it returns unchanged.
+    """
+    if state is None or seen.proposal is None or seen.proposal.digest != state.digest:
+        return None
+    if state.phase is Phase.ROLLED_BACK:
+        return Write.REMOVE
+    return Write.PROMOTE if state.phase is Phase.PROMOTED and not state.applied else None
+
+
+def applied(state: State, now_s: float) -> State:
+    """Return *state*, an end, after the profiles were written."""
+    first = state.conditions[0]
+    return note(replace(state, applied=True), now_s, first.reason, first.message)
+
+
+def _pending(state: State, spec: RolloutModel, seen: Seen, now_s: float) -> State:
+    pool = count(len(seen.nodes), "canary node")
+    if len(seen.nodes) < spec.least_nodes:
+        return note(state, now_s, "TooFewNodes", f"{pool} of {spec.least_nodes}")
+    state = replace(state, canary_since_s=now_s)
+    return enter(state, Phase.CANARY, now_s, "Trying", f"the candidate is tried on {pool}")
+
+
+def _judged(state: State, spec: RolloutModel, seen: Seen, now_s: float) -> State:
+    verdicts = [_node_verdict(spec, pairs, state.canary_since_s) for pairs in seen.nodes.values()]
+    given = sorted(_ORDER.index(each) for each in verdicts if each is not None)
+    counts = {str(each): given.count(place) for place, each in enumerate(_ORDER)}
+    state = replace(state, nodes={**counts, _WAITING: verdicts.count(None)})
+    # With an even number of nodes the worse one of the two in the middle.
+    median = _ORDER[given[(len(given) - 1) // 2]] if len(given) >= spec.least_nodes else None
+    told = ", ".join(f"{name}: {number}" for name, number in state.nodes.items())
+    if median is Verdict.WORSE:
+        return enter(state, Phase.ROLLED_BACK, now_s, "Worse", f"the median node is worse; {told}")
+    good = median is Verdict.BETTER or (median is not None and spec.gain is Gain.NO_HARM)
+    soaking = state.phase is Phase.SOAKING
+    if good and not soaking:
+        return enter(state, Phase.SOAKING, now_s, "CriterionMet", told)
+    soak_s = spec.soak / NS_PER_SEC if soaking else 0.0
+    if good and state.in_phase_s >= soak_s and _fresh(seen, state.since_s) >= spec.least_nodes:
+        return enter(state, Phase.PROMOTED, now_s, "CriterionHeld", told)
+    if state.in_phase_s >= soak_s + spec.within / NS_PER_SEC:
+        return enter(state, Phase.ROLLED_BACK, now_s, "NoVerdict", f"not in time; {told}")
+    return note(state, now_s, "Soaking" if soaking else "Trying", told)
+
+
+def _node_verdict(spec: RolloutModel, pairs: Sequence[Pair], since_s: float) -> Verdict | None:
+    """Return the verdict of one node by its pairs since *since_s*, ``None``: they are too few."""
+    pairs = [pair for pair in pairs if pair.enforce.began_s >= since_s]
+    if len(pairs) < spec.least_pairs:
+        return None
+    findings = analyse([pairs])
+    services = {each.verdict for each in findings if each.kind is Kind.TIME}
+    lost = any(each.kind is Kind.WORK and each.effect[2] < spec.least_work for each in findings)
+    if lost or Verdict.WORSE in services:
+        return Verdict.WORSE
+    return Verdict.BETTER if Verdict.BETTER in services else Verdict.NO_DIFFERENCE
+
+
+def _fresh(seen: Seen, since_s: float) -> int:
+    """Return the number of nodes with a pair that began after *since_s*."""
+    return sum(
+        any(pair.enforce.began_s >= since_s for pair in pairs) for pairs in seen.nodes.values()
+    )

@@ -1,0 +1,233 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""The controller at a simulated API server: whose writes fail at each place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kube.client.api import Api
+from controller.kube.client.errors import ApiError
+from controller.kube.client.worker import Worker
+from controller.kube.events import Events
+from controller.kube.lease import Lease
+from controller.rollout.controller import Controller
+from controller.rollout.loop import Loop
+from controller.rollout.metrics import RolloutCollector
+from controller.rollout.state import Phase
+from controller.rollout.summary import TRIAL_KEY, encode
+from controller.telemetry.metrics.text import page
+from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
+from tests.support.rollout import CANDIDATE, CURRENT, SPEC, pairs_from
+from tests.support.waiting import eventually
+
+MAPS = "/api/v1/namespaces/ns/configmaps"
+ROLLOUT, PROFILES = f"{MAPS}/rollout", f"{MAPS}/profiles"
+NOW_S = 1.8e9
+
+
+@pytest.fixture
+def server() -> Iterator[ApiStandIn]:
+    with ApiStandIn() as server:
+        server.put(ROLLOUT, {"metadata": {"uid": "u1"}, "data": {"rollout.yaml": SPEC}})
+        server.put(PROFILES, {"data": {"default.yaml": CURRENT, "fast.yaml": CANDIDATE}})
+        yield server
+
+
+class Site:
+    """Canary nodes, one node of another pool, and a controller."""
+
+    def __init__(self, server: ApiStandIn, directory: Path) -> None:
+        self.server = server
+        self.api = Api(server.kubeconfig(directory / "kubeconfig"))
+        self.worker = Worker(self.api)
+        self.now_s = NOW_S
+        self.passed_s = 0.0
+        self.refuse: dict[str, int] = {}  # how many patches of a path fail
+        self.annotations = dict.fromkeys(("n1", "n2", "n3"), "")
+        server.before = self.before
+        self.start()
+
+    def start(self) -> None:
+        """Start a controller, which knows only what is stored."""
+        events = Events(self.api, self.worker, "controller")
+        self.controller = Controller(self.api, events, "ns", "rollout", "profiles")
+
+    def before(self, asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        if asked.path.startswith("/api/v1/nodes?"):
+            assert "labelSelector=pool%3Dcanary" in asked.path
+            return 200, {"metadata": {"resourceVersion": "1"}, "items": self.nodes()}
+        if asked.method == "PATCH" and self.refuse.get(asked.path):
+            self.refuse[asked.path] -= 1
+            return status(409, "modified")
+        return None
+
+    def nodes(self) -> list[dict[str, Any]]:
+        labels = {name: {"pool": "canary"} for name in self.annotations} | {"other": {}}
+        text = dict.fromkeys(labels, encode(pairs_from(0.0, 20))) | self.annotations
+        return [
+            {"metadata": {"name": name, "labels": own, "annotations": {TRIAL_KEY: text[name]}}}
+            for name, own in labels.items()
+        ]
+
+    def measure(self, less: float = 0.3) -> None:
+        for number, name in enumerate(self.annotations):
+            pairs = pairs_from(self.now_s + 1, 10, seed=number, less=less)
+            self.annotations[name] = encode(pairs)
+        self.now_s += 700
+
+    def look(self, passed_s: float = 0.0) -> Phase | None:
+        self.controller.look(self.now_s, passed_s)
+        return None if self.controller.state is None else self.controller.state.phase
+
+    def data(self, path: str) -> dict[str, str]:
+        found: dict[str, str] = self.server.objects[path]["data"]
+        return found
+
+    def events(self) -> list[str]:
+        done: list[bool] = []
+        self.worker.submit(lambda: done.append(True))
+        eventually("the worker", lambda: bool(done))
+        found = [body for path, body in self.server.objects.items() if "/events/" in path]
+        assert all(each["regarding"]["uid"] == "u1" for each in found)
+        return [each["reason"] for each in found]
+
+
+@pytest.fixture
+def site(server: ApiStandIn, tmp_path: Path) -> Iterator[Site]:
+    site = Site(server, tmp_path)
+    yield site
+    site.worker.close()
+    assert site.worker.failure is None
+
+
+def test_a_rollout_from_its_begin_to_the_promotion(site: Site) -> None:
+    assert [site.look(), site.look()] == [Phase.PENDING, Phase.CANARY]
+    site.measure()
+    assert site.look() is Phase.SOAKING
+    assert site.look(599.0) is Phase.SOAKING
+    site.measure()
+    assert site.look(1.0) is Phase.PROMOTED
+    assert "3ms" in site.data(PROFILES)["default.yaml"]
+    assert site.events() == ["RolloutPending", "RolloutCanary", "RolloutSoaking", "RolloutPromoted"]
+    assert site.data(ROLLOUT)["rollout.yaml"] == SPEC
+    before = {**site.server.objects}
+    site.look()
+    assert site.server.objects == before
+
+
+@pytest.mark.parametrize("path", [ROLLOUT, PROFILES])
+@pytest.mark.parametrize("less", [0.3, -0.3])
+def test_refused_writes_are_made_by_the_next_controller(site: Site, path: str, less: float) -> None:
+    steps = 0
+    while (state := site.controller.state) is None or not state.applied:
+        assert (steps := steps + 1) < 20
+        site.refuse[path] = 1
+        wanted = len(site.server.asked_for("PATCH"))
+        try:
+            site.look()
+        except ApiError as error:
+            assert error.status == 409
+            site.start()
+            site.look()
+        assert len(site.server.asked_for("PATCH")) > wanted
+        site.refuse.clear()
+        site.measure(less)
+        if state is not None and state.phase is Phase.SOAKING:
+            site.look(600.0)
+    end = Phase.PROMOTED if less > 0 else Phase.ROLLED_BACK
+    assert state.phase is end
+    assert ("3ms" in site.data(PROFILES)["default.yaml"]) is (end is Phase.PROMOTED)
+    assert ("fast.yaml" in site.data(PROFILES)) is (end is Phase.PROMOTED)
+
+
+def test_a_profile_that_changes_meanwhile_is_not_overwritten(site: Site) -> None:
+    site.look(), site.look()
+    site.measure()
+    site.look()
+    site.measure()
+    real = site.server.before
+
+    def edits(asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        if asked.method == "PATCH" and asked.path == PROFILES:
+            site.server.before = real
+            data = {**site.data(PROFILES), "fast.yaml": CANDIDATE.replace("3ms", "4ms")}
+            site.server.put(PROFILES, {"data": data})
+        return real(asked)
+
+    site.server.before = edits
+    with pytest.raises(ApiError, match="409"):
+        site.look(600.0)
+    assert site.data(PROFILES)["default.yaml"] == CURRENT
+    assert site.look() is Phase.PENDING  # the other candidate
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "problem"),
+    [
+        (ROLLOUT, {}, "has no rollout.yaml"),
+        (ROLLOUT, {"rollout.yaml": SPEC + "least_nodes: 2\n"}, "least_nodes"),
+        (ROLLOUT, {"rollout.yaml": SPEC.replace("default", "fast")}, "same profile"),
+        (ROLLOUT, {"rollout.yaml": SPEC, "status.json": "{}"}, "status.json is damaged"),
+        (PROFILES, {"fast.yaml": "name: slow\n"}, "fast.yaml"),
+    ],
+)
+def test_a_mistake_stops_the_rollout_until_it_is_corrected(
+    site: Site, path: str, data: dict[str, str], problem: str
+) -> None:
+    good = {**site.data(path)}
+    site.server.put(path, {"data": data})
+    assert site.look() is None
+    assert problem in site.controller.problem
+    assert not site.server.asked_for("PATCH")
+    site.server.put(path, {"metadata": {"uid": "u1"}, "data": good})
+    assert site.look() is Phase.PENDING
+    assert site.controller.problem == ""
+
+
+def test_a_hostile_annotation_is_no_verdict(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.look(), site.look()
+    site.measure()
+    site.annotations["n2"] = "[1,[[1,[1,NaN],{}]]]"
+    assert site.look() is Phase.CANARY
+    assert site.controller.state is not None
+    assert site.controller.state.nodes == {
+        "worse": 0,
+        "no difference shown": 0,
+        "better": 2,
+        "not judged": 1,
+    }
+    assert caplog.text.count("node n2") == 1
+
+
+def test_only_the_holder_of_the_lease_looks(site: Site) -> None:
+    now = [0.0]
+
+    def loop(holder: str) -> Loop:
+        lease = Lease(site.api, "ns", "rollout", holder, lambda: now[0])
+        return Loop(site.controller, lease, lambda: now[0], lambda: site.now_s)
+
+    first, second = loop("first"), loop("second")
+    for _ in range(3):
+        first.once()
+        second.once()
+        now[0] += 20
+    assert (first.leads, second.leads) == (True, False)
+    assert site.controller.state is not None
+    assert site.controller.state.phase is Phase.CANARY
+    assert site.controller.state.in_phase_s == 20.0
+    now[0] += 10_000  # nobody looked meanwhile
+    first.once()
+    assert site.controller.state.in_phase_s == 60.0
+    text = page(RolloutCollector(first.seen).collect()).decode()
+    assert 'sweetpoint_rollout_phase{phase="Canary"} 1.0' in text
+    assert 'sweetpoint_rollout_nodes{verdict="not judged"} 3.0' in text
+    other = page(RolloutCollector(second.seen).collect()).decode()
+    assert "sweetpoint_rollout_leader 0.0" in other
+    assert "phase" not in other
+    first.run(lambda _: True)
+    assert not first.leads
+    second.once()
+    assert second.leads
