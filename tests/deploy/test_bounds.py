@@ -103,7 +103,7 @@ def test_every_quantity_of_the_schema_has_bounds() -> None:
     known = {tuple(each["path"]): (each["from"], each["to"]) for each in BOUNDS["quantities"]}
     found = dict(described(schema(), schema()["$defs"], ()))
     assert known == found
-    assert {path[0] for path in known} == {"config", "profiles"}
+    assert {path[0] for path in known} == {"config", "profiles", "rollout"}
 
 
 def described(

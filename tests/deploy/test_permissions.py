@@ -27,6 +27,12 @@ SETTINGS: dict[str, Manifest] = {
     "`config.kubernetes.capacity`": {"config": {"kubernetes": {"capacity": {"enabled": True}}}},
     "`config.kubernetes.service_profiles`": {"config": {"kubernetes": {"service_profiles": "all"}}},
     "`openshift.enabled`": {"openshift": {"enabled": True}},
+    "`rollout.enabled`": {
+        "rollout": {
+            "enabled": True,
+            "spec": {"candidate": "fast", "replaces": "default", "nodes": {"pool": "canary"}},
+        }
+    },
 }
 # What a setting in the table implies.
 IMPLIED = {"`config.kubernetes.eviction.enabled`": "`config.kubernetes.eviction`"}
@@ -86,7 +92,8 @@ def bound(
     binding: Manifest, roles: dict[tuple[str, str], list[Manifest]], objects: Iterable[Manifest]
 ) -> Iterator[Permission]:
     (subject,) = binding["subjects"]
-    identity = "uninstallation" if subject["name"].endswith("-uninstall") else "agent"
+    last = subject["name"].rpartition("-")[2]
+    identity = {"uninstall": "uninstallation", "rollout": "rollout"}.get(last, "agent")
     role = binding["roleRef"]["kind"], binding["roleRef"]["name"]
     where = "whole cluster" if binding["kind"] == "ClusterRoleBinding" else "namespace"
     if role not in roles:

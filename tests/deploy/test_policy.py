@@ -157,11 +157,14 @@ def test_the_pages_are_closed_to_other_pods_unless_permitted(case: Case) -> None
     http = values_of(case).get("http", {})
     policies = [each for each in rendered(case) if each["kind"] == "NetworkPolicy"]
     if not http.get("unprotected"):
-        (policy,) = policies
-        assert policy["spec"]["policyTypes"] == ["Ingress"]
-        assert len(policy["spec"]["ingress"]) == (
-            "from" in values_of(case).get("networkPolicy", {})
-        )
+        pods = ["DaemonSet", "Deployment"] if has_rollout(case) else ["DaemonSet"]
+        selectors = [find(rendered(case), kind)["spec"]["selector"] for kind in pods]
+        assert [policy["spec"]["podSelector"] for policy in policies] == selectors
+        for policy in policies:
+            assert policy["spec"]["policyTypes"] == ["Ingress"]
+            assert len(policy["spec"]["ingress"]) == (
+                "from" in values_of(case).get("networkPolicy", {})
+            )
 
 
 def test_evictions_and_taints_have_a_priority_level_of_their_own() -> None:
@@ -214,6 +217,10 @@ def test_kubelet_probes_the_health_pages_by_http(case: Case) -> None:
     assert live["periodSeconds"] * live["failureThreshold"] > 10
 
 
+def has_rollout(case: Case) -> bool:
+    return bool(values_of(case).get("rollout", {}).get("enabled"))
+
+
 def granted(rules: list[Manifest]) -> dict[str, set[str]]:
     """Return the verbs of each resource in *rules*."""
     found: dict[str, set[str]] = {}
@@ -229,6 +236,8 @@ def granted(rules: list[Manifest]) -> dict[str, set[str]]:
 def test_permissions(case: Case) -> None:
     kubernetes = values_of(case).get("config", {}).get("kubernetes", {})
     wanted = dict(ALWAYS)
+    if has_rollout(case):
+        wanted |= {"nodes": {"get", "patch"}}
     if "eviction" in kubernetes:
         wanted |= {"nodes": {"get", "patch"}}
         if kubernetes["eviction"]["enabled"]:

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from controller.config.fields import Described, raw_default
 from controller.config.models import ConfigModel, ProfileModel
 from controller.core.model import Mode
+from controller.rollout.spec import RolloutModel
 
 __all__ = ("ChartValues",)
 
@@ -176,6 +177,15 @@ class UninstallValues(_Values):
     """Time after which the Job fails."""
 
 
+class RolloutValues(_Values):
+    """The controller that judges a profile on canary nodes, and promotes it or rolls it back."""
+
+    enabled: bool = Field(default=False)
+    """Run the controller, one pod per cluster, and let agents publish the pairs of a trial."""
+    spec: RolloutModel | None = Field(default=None)
+    """Candidate, profile that it replaces, canary nodes and criterion: docs/ROLLOUT.md."""
+
+
 class ServiceAccountValues(_Values):
     """The agent's identity."""
 
@@ -228,6 +238,7 @@ class ChartValues(_Values):
     )
     openshift: OpenShiftValues = OpenShiftValues()
     uninstall: UninstallValues = UninstallValues()
+    rollout: RolloutValues = RolloutValues()
     service_account: ServiceAccountValues = Field(
         default=ServiceAccountValues(), alias="serviceAccount"
     )

@@ -26,6 +26,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* The controller of a rollout has a name of its own: the agents' selectors must not match it. */}}
+{{- define "sweetpoint.rolloutSelector" -}}
+app.kubernetes.io/name: sweetpoint-rollout
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "sweetpoint.rolloutLabels" -}}
+{{ include "sweetpoint.rolloutSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: controller
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
 {{- define "sweetpoint.image" -}}
 {{- $image := .Values.image -}}
 {{- if $image.digest -}}
@@ -70,6 +84,14 @@ on the node can still be removed after it was switched off.
 {{- fail "http.host is a loopback address of the pod, where neither kubelet nor Prometheus reaches it" -}}
 {{- else if not (or $http.tokenSecret .Values.networkPolicy.enabled $http.unprotected) -}}
 {{- fail "every pod of the cluster could read /metrics and /statusz: set http.tokenSecret or networkPolicy.enabled, or permit it with http.unprotected" -}}
+{{- end -}}
+{{- if .Values.rollout.enabled -}}
+{{- if not .Values.rollout.spec -}}
+{{- fail "rollout.enabled needs rollout.spec: the candidate, the profile that it replaces, and the canary nodes" -}}
+{{- end -}}
+{{- if not (has (dig "kubernetes" "profiles" "namespace" "auto" .Values.config) (list "auto" .Release.Namespace)) -}}
+{{- fail "rollout.enabled needs the profiles in the namespace of the release: leave out config.kubernetes.profiles.namespace" -}}
+{{- end -}}
 {{- end -}}
 {{- $bounds := .Files.Get "files/bounds.json" | fromJson -}}
 {{- range $bounds.quantities -}}
