@@ -27,7 +27,7 @@ __all__ = ("Controller",)
 _log = logging.getLogger(__name__)
 
 # More canary nodes say no more, and would make a look slow.
-_MOST_NODES = 1000
+_MOST_NODES = 200
 _REASONS = {
     Phase.PENDING: Reason.ROLLOUT_PENDING,
     Phase.CANARY: Reason.ROLLOUT_CANARY,

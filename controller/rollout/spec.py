@@ -44,7 +44,7 @@ class RolloutModel(Strict):
     """Profile whose content becomes that of the candidate when it is promoted."""
     nodes: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=_MAX_LABELS)]
     """Labels of the canary nodes, all with these values."""
-    least_nodes: Annotated[int, Field(ge=3, le=1000)] = 3
+    least_nodes: Annotated[int, Field(ge=3, le=200)] = 3
     """Fewest canary nodes with a verdict; with three of them one may lie."""
     least_pairs: Annotated[int, Field(ge=3, le=64)] = 10
     """Fewest pairs of blocks of a node with a verdict."""
