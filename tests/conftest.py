@@ -21,11 +21,17 @@ import subprocess
 from hypothesis import settings as hypothesis_settings
 import pytest
 
+from actuators.core_scheduling import cookie
+from controller import doctor
+from controller.cli import top_pages
+from controller.host import rtnetlink
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
+from controller.probes.bpf import compiler
 from tests.kernel.overload import CPU
 from tests.support.beside import IN_CHILD, Reporter
 from tests.support.cgroups import remove_cgroup
 from tests.support.quality import Quality
+from tests.support.waiting import DEADLINE_S
 
 # A deadline for one example measures the load of the machine.
 # The same examples in every run, so that a run says something about the change that it tests. New
@@ -33,6 +39,9 @@ from tests.support.quality import Quality
 hypothesis_settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 hypothesis_settings.register_profile("explore", deadline=None)
 hypothesis_settings.load_profile("repeatable")
+# How long the product waits for its children, the kernel and an agent: a slow machine takes longer.
+doctor.TRIAL_TIMEOUT_S = compiler._TIMEOUT_S = cookie._CLEAR_S = DEADLINE_S
+rtnetlink._TIMEOUT_S = top_pages._TIMEOUT_S = DEADLINE_S
 # A program that a shell starts in the background ignores Ctrl-C, and so do its children: those of
 # tests that send it would go on for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

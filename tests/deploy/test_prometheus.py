@@ -70,7 +70,7 @@ MAY_BE_EMPTY = {
 @pytest.fixture
 def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Site:
     site = Site(cgroup_root, cgroup_layout, tmp_path)
-    outweigh(site.root)  # what else runs on this machine must not count
+    outweigh(site.root, 200)  # what else runs on this machine must not count
     # A trial would let go of the squeeze beside other load.
     site.write("profiles: [tight.yaml]\nlaw: {verify_squeeze: false}\n")
     (site.home / "tight.yaml").write_text(

@@ -159,7 +159,7 @@ def test_the_list_of_another_node_is_not_that_of_this_host(
         assert not listed_node.protected()
         server.send_event("ADDED", listing(BATCH, "BestEffort"))
         agent.ready().enforcing()
-        assert agent.status()["cluster"]["matched"]
+        eventually("the page of that tick", lambda: agent.status()["cluster"]["matched"])
         assert agent.stop() == 0
 
 
@@ -203,7 +203,8 @@ def test_knobs_managed_by_another_agent_are_not_written(
     with AgentRun(node) as agent:
         agent.ready().enforcing()
         reason = f"another program set {file} of {node.kubepods.config_root}/besteffort"
-        assert agent.status()["cluster"]["left_knobs"] == {"cpu.quota": reason}
+        left = {"cpu.quota": reason}
+        eventually("its page", lambda: agent.status()["cluster"]["left_knobs"] == left)
         knobs = {each["knob"] for each in agent.status()["knobs"]}
         assert "cpu.idle" in knobs, "other knobs are still ours"
         assert "cpu.quota" not in knobs

@@ -53,7 +53,7 @@ def test_after_sigkill_the_agent_is_restored_and_started_again(pod: Path, tmp_pa
 
 
 def test_an_agent_without_heartbeat_is_killed_and_restored(pod: Path, tmp_path: Path) -> None:
-    with guarded(tmp_path, pod, "silent", heartbeat_s=0.5) as program:
+    with guarded(tmp_path, pod, "silent", heartbeat_s=5.0) as program:
         agent = program.squeezed()
         program.wait_restored()
         assert not alive(agent)

@@ -27,7 +27,7 @@ class OverloadedNode:
         self.site = NodeSite(cluster, kubelet, home, installed.agent(kubelet.node))
         (home / "tight.yaml").write_text(PROFILE)
         self.write()
-        outweigh(kubelet.kubepods.base)
+        outweigh(kubelet.kubepods.base, 200)
         self.web = self.start("web", "Burstable", {"sweetpoint.dev/profile": "tight"})
 
     def write(self, mode: str = "enforce", eviction: str = "") -> None:

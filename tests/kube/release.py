@@ -11,7 +11,7 @@ from helm_python import Config
 from tests.kube.agent_image import AGENT_IMAGE
 from tests.kube.client import Json
 from tests.kube.real_node import RealNode
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import WORK_S
 
 __all__ = ("NAMESPACE", "Release")
 
@@ -68,7 +68,7 @@ class Release:
 
         The pod of the hook has ended, so the server forgets it before kubelet removes its cgroup.
         """
-        self._helm.uninstall(_NAME, timeout=int(DEADLINE_S))
+        self._helm.uninstall(_NAME, timeout=int(WORK_S))
         self.installed = False
         self.node.wait("the end of its cgroups", self._has_only_pods)
 

@@ -85,9 +85,11 @@ def test_an_agent_is_shown_paused_and_resumed(release: Release, tmp_path: Path) 
     config = release.node.admin_kubeconfig
 
     def ask(*words: str) -> str:
-        done = run(config, tmp_path, *words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        def answer() -> str | None:
+            done = run(config, tmp_path, *words)
+            return done.stdout if done.returncode == 0 else None
+
+        return eventually(" ".join(words), answer)
 
     def row() -> dict[str, Any] | None:
         """Return the row of the node, if its agent answers: one that stands does not."""

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 from controller.host.package_data import bpf_dir, profiles_dir
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import WORK_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "controller", "actuators", "bpf", "profiles")
@@ -38,7 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(ROOT / part, source)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stdout + done.stderr
     (built,) = (source / "dist").glob("*.whl")
@@ -58,13 +58,13 @@ def test_the_wheel_contains_every_module(wheel: Path) -> None:
 
 def test_installed_package_finds_its_data(wheel: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", str(tmp_path), str(wheel)], check=True, timeout=DEADLINE_S)
+    subprocess.run([*pip, "--target", str(tmp_path), str(wheel)], check=True, timeout=WORK_S)
     shown = subprocess.run(
         [sys.executable, "-c", SHOW, str(tmp_path)],
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=WORK_S,
         check=True,
     )
     bpf, profiles = (Path(line) for line in shown.stdout.splitlines())

@@ -15,12 +15,9 @@ import sys
 
 import pytest
 
-from actuators.core_scheduling import cookie
-from controller.probes.bpf import compiler
 from controller.probes.bpf.loader import use_cache
 from tests.support.beside import Beside, Child, Reporter
 from tests.support.compiled import keep_in, shared
-from tests.support.waiting import DEADLINE_S
 
 IN_GUEST = "SWEETPOINT_VM_REPORTS"
 # In the guest: where compiled programs are kept, because compiling takes it minutes.
@@ -93,8 +90,6 @@ def _prepare_guest() -> None:
     # One compilation of a program for all runs.
     keep_in(Path(os.environ[PROGRAMS]))
     use_cache(shared("tests"))
-    # The limits of children are for machines that are ten times faster.
-    compiler._TIMEOUT_S = cookie._CLEAR_S = DEADLINE_S
     # The root cgroup may have processes and still enable controllers for its children.
     control = Path("/sys/fs/cgroup/cgroup.subtree_control")
     control.write_text("+cpu +cpuset +memory +io +pids")

@@ -12,7 +12,7 @@ from pathlib import Path
 import subprocess
 import sys
 
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import WORK_S
 
 __all__ = ("COMMAND", "HostileDirectory")
 
@@ -53,6 +53,6 @@ class HostileDirectory:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=WORK_S,
             check=False,
         )

@@ -124,7 +124,7 @@ def test_a_request_without_a_response_ends_in_time(connect: Connect) -> None:
             with pytest.raises(ApiUnreachable, match="no answer"):
                 connect(server, SHORT).get("/x")
     with pytest.raises(ApiUnreachable, match="refused"):
-        api.get("/x")
+        connect(server).get("/x")
 
 
 def test_a_list_is_read_object_by_object(connect: Connect) -> None:

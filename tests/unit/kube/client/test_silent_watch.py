@@ -14,8 +14,8 @@ from controller.kube.client.watch import CollectionWatch
 from tests.support.kube.pod_server import PodServer, refusal
 from tests.support.waiting import eventually
 
-# Short, so that watches end soon; no verdict depends on it.
-LIMITS = Limits(silence_s=0.1, gather_s=0)
+# Short, so that watches end soon. It is the limit of the server's first answer too.
+LIMITS = Limits(silence_s=1.0, gather_s=0)
 
 
 def thing(name: str, color: str) -> dict[str, Any]:
