@@ -119,7 +119,8 @@ def bucket_counts(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -
     """Return the buckets of the histogram *metric*, of all its series that have all of *labels*.
 
     :param body: a page in the Prometheus text format.
-    :raises SourceError: no series matches, or the lines cannot be parsed or have no counts.
+    :raises SourceError: no series matches, none has a finite bound, or the lines cannot be parsed
+        or have no counts.
     """
     counts: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     for each in _samples(body, f"{metric}_bucket", dict(labels), _MAX_BUCKETS):
@@ -133,6 +134,10 @@ def bucket_counts(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -
         counts.setdefault(tuple(sorted(others.items())), {})[bound] = count
     if not counts:
         raise SourceError(Reason.EMPTY, f"no histogram {metric} with these labels")
+    if all(series.keys() == {math.inf} for series in counts.values()):
+        # Without bounds there is no quantile. A native histogram looks so in the text format.
+        text = f"{metric} has no bounds, as a native histogram; use {metric}_sum per {metric}_count"
+        raise SourceError(Reason.FORMAT, text)
     return counts
 
 

@@ -9,10 +9,11 @@ import shutil
 
 import pytest
 
-from controller.config.sections.service_sources import ServiceLevelConfig
+from controller.config.sections.service_sources import Endpoint, MetricLine, ServiceLevelConfig
 from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.probes.service_level.collector import ServiceLevels
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
+from controller.probes.service_level.poll import fetch_all
 from tests.support.http.raw_server import RawHttpServer, ok
 from tests.support.needs import needs_root
 from tests.support.waiting import eventually
@@ -36,6 +37,21 @@ def test_a_polled_figure_that_is_no_time_is_a_problem(place: Path) -> None:
         server.answer = ok(b'{"a": -3}')
         levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(number,)))
         eventually("the figure", lambda: reading(levels, "web").value == -3)
+        levels.close()
+
+
+def test_a_native_histogram_is_told_by_the_agent_and_when_asked_once(place: Path) -> None:
+    page = b'a_bucket{le="+Inf"} 1200\na_sum 14.4\na_count 1200\n'
+    with RawHttpServer(ok(page)) as server:
+        endpoint = Endpoint(url=server.url, token_file=None, header_files=(), ca_file=None)
+        line = MetricLine(endpoint=endpoint, metric="a", labels=(), quantile=0.99)
+        source = replace(polls(server), source=line)
+        ((_, answer),) = fetch_all([source])
+        assert str(answer) == "a has no bounds, as a native histogram; use a_sum per a_count"
+        levels = ServiceLevels(ServiceLevelConfig(socket=place, group=None, sources=(source,)))
+        eventually("two errors", lambda: state(levels, "web").errors["format"] >= 2)
+        assert state(levels, "web").problem == str(answer)
+        assert reading(levels, "web").value is None
         levels.close()
 
 

@@ -119,6 +119,13 @@ d_bucket{le="x"} 3
 e_bucket{le="0.1"} -1
 f_bucket{x="1"} 3
 """
+# A native histogram by the Go library in the text format: its buckets are left out.
+NATIVE = """\
+# TYPE request_seconds histogram
+request_seconds_bucket{route="/",le="+Inf"} 1200
+request_seconds_sum{route="/"} 14.4
+request_seconds_count{route="/"} 1200
+"""
 
 
 @pytest.mark.parametrize(
@@ -135,6 +142,14 @@ def test_pages_that_have_no_quantile(metric: str, reason: Reason) -> None:
     with pytest.raises(SourceError) as caught:
         quantile(bucket_counts(PAGE.encode(), metric, []).values(), 0.9)
     assert caught.value.reason is reason
+
+
+def test_a_native_histogram_gives_an_error_and_no_figure() -> None:
+    """Its only bucket has no bound, so that any quantile would be zero."""
+    text = "no bounds, as a native histogram; use request_seconds_sum per request_seconds_count"
+    with pytest.raises(SourceError, match=text) as caught:
+        bucket_counts(NATIVE.encode(), "request_seconds", [])
+    assert caught.value.reason is Reason.FORMAT
 
 
 def test_too_many_buckets_are_refused() -> None:
