@@ -184,7 +184,7 @@ def test_a_tick_longer_than_a_window_of_a_profile_in_use(write: Write) -> None:
 ONE_WORKLOAD = [
     (
         "name: b, cgroup: /b, class: latency-sensitive, profile: ngnix",
-        "[2].profile: no profile named 'ngnix' (have: default, memcached, nginx, redis)",
+        "[2].profile: no profile named 'ngnix' (have: default, inference, memcached, nginx, redis)",
     ),
     (
         "name: b, cgroup: /b, class: best-effort, profile: nginx",

@@ -79,9 +79,10 @@ def test_shipped_profile(path: Path, directory: Path) -> None:
     assert path.read_text().startswith("# "), (
         "a profile starts with its purpose and the sources of its numbers"
     )
-    Path("config.yaml").write_text(
-        f"workloads: [{{name: a, cgroup: /a, class: latency-sensitive, profile: {path.stem}}}]"
-    )
+    config = f"workloads: [{{name: a, cgroup: /a, class: latency-sensitive, profile: {path.stem}}}]"
+    if "service" in data["indicators"]:
+        config += "\nservice_level: {services: {a: {metrics: {program: vllm}}}}"
+    Path("config.yaml").write_text(config)
     profile = load(Path("config.yaml"), cpus=2).settings.profiles[path.stem]
     assert profile.sched_idle
     assert IndicatorName.RUNQ_DELAY_P99 in [spec.name for spec in profile.indicators]
@@ -135,7 +136,7 @@ def test_missing_profile_file(directory: Path) -> None:
     assert caught.value.problems == (
         "config.yaml:2: profiles[0]: mine.yaml: cannot read: there is no such file or directory",
         "config.yaml:1: workloads[0].profile: no profile named 'mine' "
-        "(have: default, memcached, nginx, redis)",
+        "(have: default, inference, memcached, nginx, redis)",
     )
 
 

@@ -23,7 +23,7 @@ def problems(texts: dict[str, object], *, tick_ns: int = 2 * 10**8, cpus: int = 
 def test_texts_give_the_profiles_that_files_give() -> None:
     texts = {file.name: file.read_text() for file in profiles_dir().glob("*.yaml")}
     found = parse_profiles({**texts, "gold.yaml": GOLD}, ORIGIN, tick_ns=2 * 10**8, cpus=4)
-    assert sorted(found) == ["default", "gold", "memcached", "nginx", "redis"]
+    assert sorted(found) == ["default", "gold", "inference", "memcached", "nginx", "redis"]
     assert found["gold"].indicators[0].sweet_point == 3e6
     assert parse_profiles({}, ORIGIN, tick_ns=2 * 10**8, cpus=4) == {}
 
