@@ -133,3 +133,16 @@ def test_a_service_of_which_only_its_own_figure_is_known(slow: Slow) -> None:
         agent.ready()
         slow.wait_for("best-effort batch:one", agent, slow.site.batch[0])
         assert agent.stop() == 0
+
+
+def test_a_service_that_is_slow_for_a_reason_elsewhere(slow: Slow) -> None:
+    with pushing(slow.site, "80"), AgentRun(slow.site) as agent:
+        agent.ready()
+        slow.wait_for("elsewhere", agent, slow.site.service, jobs=0)
+        # Then best-effort work is the cause, and after it another service.
+        slow.wait_for("best-effort batch:one", agent, slow.site.batch[0])
+        slow.wait_for("another-service shop", agent, slow.shop)
+        # Its own limit counts before the work of others.
+        slow.limit()
+        slow.wait_for("own-cpu-limit", agent, slow.shop)
+        assert agent.stop() == 0
