@@ -16,6 +16,10 @@
 // Several CPUs complete requests of one disk. The sums are added atomically; a race for the stamps
 // of a disk makes one interval count twice or not at all.
 //
+// A request is often completed on a CPU whose caches hold nothing of this program, so what counts is
+// how much memory it touches. A disk is found by the number of its queue, and the workload of a
+// cgroup is searched once in 67 ms and CPU.
+//
 // Needs typed.h, ancestors.h, -D: TYPED, MAX_SLOTS, MAX_DISKS and the OFF_* below.
 #include <linux/types.h>
 #include "typed.h"
@@ -26,10 +30,18 @@
 #define OP_WRITE 1	   // REQ_OP_WRITE
 #define SYNC (1U << 11)	   // REQ_SYNC: a task waits for it
 #define SHARE_SHIFT 26	   // the part of best-effort is of the last one or two times 67 ms
+#define FOUND 64	   // a power of two
 
 struct place {
 	u32 slot;
 	u32 best_effort;
+};
+
+// Where a cgroup belongs, as found in an epoch. What user space changes counts from the next one on.
+struct found {
+	u64 cgroup; // its kernfs id, which no later cgroup gets
+	u64 epoch;  // now >> SHARE_SHIFT
+	struct place place;
 };
 
 struct work {
@@ -52,8 +64,10 @@ struct requests {
 };
 
 BPF_HASH(slot_of_cgroup, u64, struct place, MAX_SLOTS);
-// By the address of the request queue. The oldest make room: disks come and go with volumes.
-BPF_TABLE("lru_hash", u64, struct disk, disks, MAX_DISKS);
+BPF_PERCPU_ARRAY(found, struct found, FOUND);
+// By the number of the request queue, the lowest that is free (blk_queue_ida). A later disk with the
+// same number goes on with the sums, of which only differences over 134 ms are used.
+BPF_ARRAY(disks, struct disk, MAX_DISKS);
 BPF_F_TABLE("array", u32, struct requests, requests, MAX_SLOTS, BPF_F_MMAPABLE);
 
 static __always_inline struct place *place_of(u64 id)
@@ -61,11 +75,11 @@ static __always_inline struct place *place_of(u64 id)
 	return slot_of_cgroup.lookup(&id);
 }
 
-// Most cgroups with requests are workloads themselves, whose id takes plain loads. The others are
-// searched from the root downwards: see ancestors.h.
-static __always_inline struct place *find(u64 cgroup)
+// The workload of @cgroup, whose id is @id. Its own id takes plain loads. The others are searched
+// from the root downwards: see ancestors.h.
+static __always_inline struct place *find(u64 cgroup, u64 id)
 {
-	struct place *place = place_of(member_u64(member_u64(cgroup, OFF_CGROUP_KN), OFF_KERNFS_ID));
+	struct place *place = place_of(id);
 	u32 depth = member_u32(cgroup, OFF_CGROUP_LEVEL);
 
 	for (u32 level = 1; !place && level <= CGROUP_LEVELS; level++) {
@@ -76,16 +90,24 @@ static __always_inline struct place *find(u64 cgroup)
 	return place;
 }
 
-static __always_inline struct disk *disk_of(u64 queue)
+// The same, searched once in an epoch. Slot MAX_SLOTS, which has no counters: it is in no workload.
+static __always_inline struct place place_in(u64 cgroup, u64 epoch)
 {
-	struct disk *disk = disks.lookup(&queue);
+	struct place none = {.slot = MAX_SLOTS};
+	u64 id = member_u64(member_u64(cgroup, OFF_CGROUP_KN), OFF_KERNFS_ID);
+	u32 at = id & (FOUND - 1);
+	struct found *known = found.lookup(&at);
 
-	if (disk)
-		return disk;
-	struct disk fresh = {};
+	if (!known)
+		return none;
+	if (known->cgroup != id || known->epoch != epoch) {
+		struct place *place = find(cgroup, id);
 
-	disks.insert(&queue, &fresh);
-	return disks.lookup(&queue);
+		known->cgroup = id;
+		known->epoch = epoch;
+		known->place = place ? *place : none;
+	}
+	return known->place;
 }
 
 // Add the time that @disk needed for a request made at @made.
@@ -130,22 +152,20 @@ int block_rq_complete(struct bpf_raw_tracepoint_args *ctx)
 	// completed in parts, of which the last one counts.
 	if (!made || !bio || (u32)ctx->args[2] < member_u32(request, OFF_REQUEST_LENGTH))
 		return 0;
-	// Not through the typed pointer, which cannot be a key.
-	struct disk *disk = disk_of(read_u64(request + OFF_REQUEST_QUEUE));
-
-	if (!disk)
-		return 0;
+	u32 queue = member_u32(member_u64(request, OFF_REQUEST_QUEUE), OFF_QUEUE_ID);
 	u64 group = member_u64(bio, OFF_BIO_BLKG);
 	u64 css = group ? member_u64(group, OFF_BLKG_BLKCG) : 0;
 	u64 cgroup = css ? member_u64(css, OFF_CSS_CGROUP) : 0;
-	struct place *place = cgroup ? find(cgroup) : NULL;
 	u64 now = bpf_ktime_get_ns();
+	struct place place = {.slot = MAX_SLOTS};
+	struct disk *disk = disks.lookup(&queue);
 
-	add_work(disk, now, made, place && place->best_effort);
-	if (!place)
+	if (!disk)
 		return 0;
-	u32 slot = place->slot;
-	struct requests *mine = requests.lookup(&slot);
+	if (cgroup)
+		place = place_in(cgroup, now >> SHARE_SHIFT);
+	add_work(disk, now, made, place.best_effort);
+	struct requests *mine = requests.lookup(&place.slot);
 	u32 flags = member_u32(request, OFF_REQUEST_FLAGS);
 	u32 op = flags & OP_MASK;
 
@@ -157,7 +177,7 @@ int block_rq_complete(struct bpf_raw_tracepoint_args *ctx)
 
 	__sync_fetch_and_add(&mine->count, 1);
 	__sync_fetch_and_add(&mine->wait_ns, wait);
-	if (!place->best_effort)
+	if (!place.best_effort)
 		__sync_fetch_and_add(&mine->inflicted_ns, inflicted(disk, wait));
 	return 0;
 }

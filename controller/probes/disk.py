@@ -21,7 +21,8 @@ from controller.probes.tree_counters import TreeCounters
 
 __all__ = ("DiskProbe", "DiskUse", "trial")
 
-_MAX_DISKS = 1024
+# Disks whose queue has a higher number are not measured. One takes 64 bytes.
+_MAX_DISKS = 2048
 
 
 class DiskUse(NamedTuple):
@@ -90,6 +91,7 @@ def _spec(max_slots: int) -> ProgramSpec:
             "OFF_REQUEST_BIO": btf.offset("request", "bio"),
             "OFF_REQUEST_LENGTH": btf.offset("request", "__data_len"),
             "OFF_REQUEST_QUEUE": btf.offset("request", "q"),
+            "OFF_QUEUE_ID": btf.offset("request_queue", "id"),
             "OFF_REQUEST_FLAGS": btf.offset("request", "cmd_flags"),
             "OFF_BIO_BLKG": btf.offset("bio", "bi_blkg"),
             "OFF_BLKG_BLKCG": btf.offset("blkcg_gq", "blkcg"),

@@ -3,6 +3,7 @@
 """The disk probe compared with known requests."""
 
 from collections.abc import Iterator
+import itertools
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,13 @@ class Readers:
     def follow(self, job: QosClass = QosClass.BE) -> None:
         """Count for both, of which the job has the class *job*."""
         self.probe.set_workloads(
-            Workload(each.name, self._id(each), f"/{self.root.name}/{each.name}", qos, "", "")
-            for each, qos in ((self.service, QosClass.LS), (self.job, job))
+            self.workload(each, qos) for each, qos in ((self.service, QosClass.LS), (self.job, job))
         )
+
+    def workload(self, folder: Path, qos: QosClass) -> Workload:
+        """Return the workload of a cgroup."""
+        path = f"/{self.root.name}/{folder.name}"
+        return Workload(folder.name, self._id(folder), path, qos, "", "")
 
     def use(self, folder: Path) -> DiskUse:
         return self.probe.poll(0)[self._id(folder)]
@@ -76,13 +81,14 @@ def test_reads_are_counted_one_by_one_and_a_service_alone_waits_for_nobody(
     assert readers.use(readers.job) == DiskUse(0, 0, 0)
 
 
-def count_each(readers: Readers, folder: Path, count: int) -> None:
-    """Let *folder* read *count* blocks until each of them was counted for the service."""
+def count_each(readers: Readers, folder: Path, count: int, workload: Path | None = None) -> None:
+    """Let *folder* read *count* blocks until each was counted for *workload*, or the service."""
+    counting = readers.service if workload is None else workload
 
     def counts_each() -> bool:
-        before = readers.use(readers.service).disk_requests
+        before = readers.use(counting).disk_requests
         read_blocks(readers.disks[0], folder, count)
-        counted = readers.use(readers.service).disk_requests - before
+        counted = readers.use(counting).disk_requests - before
         assert counted <= count
         return counted == count
 
@@ -131,3 +137,30 @@ def test_cgroups_below_a_workload_belong_to_it_and_others_to_none(readers: Reade
     assert readers.use(readers.service).disk_requests == 0
     count_each(readers, below, 40)
     assert readers.use(readers.job).disk_requests == 0
+
+
+def test_a_cgroup_that_becomes_a_workload_is_counted_from_then_on(readers: Readers) -> None:
+    late = readers.root / "late"
+    late.mkdir()
+    read_blocks(readers.disks[0], late, 40)
+    workloads = [readers.workload(each, QosClass.LS) for each in (readers.service, late)]
+    readers.probe.set_workloads(workloads)
+    # The probe searches again 67 ms later at most.
+    count_each(readers, late, 40, workload=late)
+    assert readers.use(readers.service).disk_requests == 0
+
+
+def test_cgroups_that_the_probe_keeps_in_the_same_place_are_told_apart(readers: Readers) -> None:
+    place = readers.service.stat().st_ino % 64
+    names = (readers.root / f"other-{number}" for number in itertools.count())
+    for other in names:
+        other.mkdir()
+        if other.stat().st_ino % 64 == place:
+            break
+        other.rmdir()
+    for _ in range(40):
+        read_blocks(readers.disks[0], readers.service, 20)
+        before = readers.use(readers.service).disk_requests
+        read_blocks(readers.disks[0], other, 20)
+        assert readers.use(readers.service).disk_requests == before
+    count_each(readers, readers.service, 20)
