@@ -7,7 +7,9 @@ A refault is a page that a cgroup reads or maps again after the kernel had dropp
 below it in memory.events. v1 counts them for each cgroup in memory.failcnt (page_counter_try_charge
 in mm/page_counter.c): the limit of a container is that of the service as well, so the cgroups
 directly below are read too. The kernel sums memory.stat over all CPUs and descendants, which takes
-20 us in the median. So only services are read whose profile asks for it, once a second.
+20 us in the median. So only services are read whose profile asks for it, once a second. The hits of
+v1 take 70 us with two containers. They explain refaults and nothing else there, as v1 has no
+pressure of a cgroup, so they are read when the refaults have changed.
 """
 
 from collections.abc import Collection, Iterable
@@ -88,9 +90,12 @@ class StrainMeter:
 
     def _has_changed(self, cgroup: CgroupId) -> bool:
         folder = self._paths[cgroup]
+        refaults = parse_refaults(cgroup_text(f"{folder}/memory.stat"))
+        before = self.workloads.get(cgroup)
+        if not self._is_v2 and before is not None and refaults == before.refaults:
+            return False
         hits = _hits_v2(folder) if self._is_v2 else _hits_v1(folder)
-        now = Strain(parse_refaults(cgroup_text(f"{folder}/memory.stat")), hits)
-        before, self.workloads[cgroup] = self.workloads.get(cgroup), now
+        now = self.workloads[cgroup] = Strain(refaults, hits)
         return now != before
 
 

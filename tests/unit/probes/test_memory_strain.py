@@ -91,6 +91,24 @@ def test_on_v1_limits_of_containers_are_those_of_the_service(tmp_path: Path) -> 
     assert meter.workloads == {web.cgroup: Strain(4300, 321), bare.cgroup: Strain(None, None)}
 
 
+def test_on_v1_the_hits_are_read_with_new_refaults_only(tmp_path: Path) -> None:
+    web = service(tmp_path, "web")
+    stat, hits = tmp_path / "web/memory.stat", tmp_path / "web/memory.failcnt"
+    meter = meter_for(tmp_path, "v1", web)
+    found = []
+    for read_ns, (refaults, count) in enumerate([(1, 5), (1, 6), (2, 7), (2, 8)]):
+        stat.write_text(f"workingset_refault_file 9\ntotal_workingset_refault_file {refaults}\n")
+        hits.write_text(f"{count}\n")
+        meter.poll(read_ns, [web.cgroup])
+        found.append((meter.workloads[web.cgroup], list(meter.changed)))
+    assert found == [
+        (Strain(1, 5), [web.cgroup]),
+        (Strain(1, 5), []),
+        (Strain(2, 7), [web.cgroup]),
+        (Strain(2, 7), []),
+    ]
+
+
 def test_only_services_whose_profile_asks_are_read(tmp_path: Path) -> None:
     web, other = service(tmp_path, "web"), service(tmp_path, "other", "other")
     job = service(tmp_path, "job")._replace(qos=QosClass.BE)
