@@ -23,11 +23,11 @@ from controller.core.model import CgroupId, IndicatorName, Snapshot, WorkloadSam
 from controller.core.settings import IndicatorSpec
 from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("COUNTED", "CounterWindows")
+__all__ = ("COUNTED", "OF_DISKS", "OF_MEMORY", "CounterWindows")
 
 # What a service that has too little memory shows, also where its own limit is the cause.
-_OF_MEMORY = frozenset({IndicatorName.PSI_MEMORY, IndicatorName.REFAULTS})
-_OF_DISKS = frozenset({IndicatorName.PSI_IO, IndicatorName.DISK_WAIT})
+OF_MEMORY = frozenset({IndicatorName.PSI_MEMORY, IndicatorName.REFAULTS})
+OF_DISKS = frozenset({IndicatorName.PSI_IO, IndicatorName.DISK_WAIT})
 
 _NO_SAMPLE = WorkloadSample(CgroupId("", 0))
 _LEAST_CPUS = 0.01
@@ -250,10 +250,10 @@ class CounterWindows:
                     window = windows[key] = self._windows.get(key) or DeltaWindow()
                     window.keep_for(spec.window_ns)
                     watches.append(_Watch(key, source, spec, window))
-                    if spec.name in _OF_MEMORY:
+                    if spec.name in OF_MEMORY:
                         own = hits[cgroup] = self._hits.get(cgroup) or DeltaWindow()
                         own.keep_for(workload_index.longest_window_ns)
-                    if spec.name in _OF_DISKS:
+                    if spec.name in OF_DISKS:
                         waits = disks[cgroup] = self._disks.get(cgroup) or DeltaWindow()
                         waits.keep_for(workload_index.longest_window_ns)
         self._windows, self._watches = windows, tuple(watches)

@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a service is undisturbed, so that its indicators show what is normal for it.
 
-Best-effort work and work outside all workloads must use hardly any CPU. On the cpu channel it also
-suffices that best-effort work inflicts hardly any wait, because there the probe measures who
-delays whom; on the other channels only idleness proves that nothing is disturbed.
+Best-effort work and work outside all workloads must use hardly any CPU. It also suffices that
+best-effort work is known to do no harm: it inflicts hardly any wait for a CPU or a disk, where
+probes measure who delays whom, or the service lacks no memory at all. On the other channels only
+idleness proves that nothing is disturbed. Work without a CPU may still hold memory or keep a disk
+busy, so there idleness is not enough.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from controller.core.decision import IndicatorStatus
+from controller.core.indicators.counter_based import OF_DISKS, OF_MEMORY
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.model import Channel, IndicatorName
+from controller.core.model import CgroupId, Channel, IndicatorName
 from controller.core.settings import IndicatorSpec
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
@@ -37,6 +41,8 @@ class Disturbance(StrEnum):
 
     NONE = ""
     BEST_EFFORT = "best-effort work is running"
+    HOLDS_MEMORY = "best-effort work holds memory that the service lacks"
+    USES_DISKS = "best-effort work uses the disks"
     PAUSED = "paused best-effort work is running"
     OUTSIDE = "work outside all workloads uses more than a third of the CPUs"
     STEAL = "the hypervisor takes CPU time"
@@ -54,10 +60,11 @@ class QuietMonitor:
     ``present`` are the disturbances of the node in the last tick, also where no service suffers.
     """
 
-    __slots__ = ("_last_ns", "_now_ns", "present")
+    __slots__ = ("_best_effort", "_last_ns", "_now_ns", "present")
 
     def __init__(self) -> None:
         self._now_ns = 0
+        self._best_effort: Collection[CgroupId] = ()
         # Of each disturbance of the node, when it was last present.
         self._last_ns: dict[Disturbance, int] = {}
         self.present: tuple[Disturbance, ...] = ()
@@ -73,6 +80,7 @@ class QuietMonitor:
         """Take one tick on a machine of *cpus* CPUs; *hold*: it is the first one after a gap."""
         self._now_ns = now_ns
         best_effort, paused = workload_index.best_effort, workload_index.paused
+        self._best_effort = best_effort
         use = sum(each for cgroup, each in tracker.active.items() if cgroup in best_effort)
         # Not counted as best-effort, so what it inflicts is not known apart.
         free = 0.0
@@ -102,6 +110,23 @@ class QuietMonitor:
             return Disturbance.THROTTLED
         if _misses_objective(service, tracker):
             return Disturbance.SUFFERS
+        return self._without_cpu(service, spec, tracker)
+
+    def _without_cpu(
+        self, service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
+    ) -> Disturbance:
+        """Return what best-effort work does to the service with hardly any CPU."""
+        if spec.name in OF_DISKS:
+            share = tracker.disk_share(service, spec)
+            if share is not None and share > _INFLICTED_SHARE:
+                return Disturbance.USES_DISKS
+        if spec.name in OF_MEMORY and not _has_enough(service, spec, tracker):
+            known = [each for each in tracker.samples if each.memory_bytes is not None]
+            used = sum(each.memory_bytes or 0 for each in known)
+            held = sum(each.memory_bytes or 0 for each in known if each.cgroup in self._best_effort)
+            # So much of the memory would justify a squeeze.
+            if used and held >= service.profile.be_share_min * used:
+                return Disturbance.HOLDS_MEMORY
         return Disturbance.NONE
 
     def _node(
@@ -119,11 +144,22 @@ class QuietMonitor:
 
 
 def _harmless(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) -> bool:
-    """Whether best-effort work is known to inflict hardly any wait on the service."""
+    """Whether best-effort work is known to do the service no harm although it runs."""
+    if spec.name in OF_MEMORY:
+        return _has_enough(service, spec, tracker)
+    if spec.name is IndicatorName.DISK_WAIT:
+        share = tracker.disk_share(service, spec)
+        return share is not None and share <= _INFLICTED_SHARE
     need = tracker.cpu_need.get(service.name)
     if spec.channel is not Channel.CPU or need is None:
         return False
     return tracker.blame.inflicted(service.name) <= _INFLICTED_SHARE * need.oncpu
+
+
+def _has_enough(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) -> bool:
+    """Whether the indicator of memory says that the service lacks none: nothing was taken."""
+    found = tracker.indicator(service, spec)
+    return found is not None and found.value is not None and found.value < spec.resolution
 
 
 def _is_throttled(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) -> bool:
