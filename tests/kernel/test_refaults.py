@@ -123,7 +123,7 @@ class ReadersNode:
         """Not asked for."""
         return True
 
-    def write(self, memory: str = "guard: false") -> None:
+    def write(self, memory: str = "guard: false", profile: str = "reader") -> None:
         """Write the configuration of an agent; *memory* is that section."""
         (self.home / "reader.yaml").write_text(
             "name: reader\nchannels: [memory]\nsched_idle: false\nindicators:\n"
@@ -134,7 +134,7 @@ class ReadersNode:
             f"mode: enforce\nhttp: 127.0.0.1:{self.port}\nmemory: {{{memory}}}\n"
             f"state_dir: {self.home}/state\ndata_dir: {self.home}/data\n"
             "profiles: [reader.yaml]\nworkloads:\n"
-            f"  - {{name: web, cgroup: {path}/web, class: latency-sensitive, profile: reader}}\n"
+            f"  - {{name: web, cgroup: {path}/web, class: latency-sensitive, profile: {profile}}}\n"
             f'  - {{name: batch, cgroup: "{path}/batch/*", class: best-effort}}\n'
         )
 

@@ -92,7 +92,8 @@ def test_the_default_profile_spells_out_the_defaults(directory: Path) -> None:
     waits = ("runq_delay_p99", "runq_p99")
     short = "name: mine\nindicators:\n"
     short += "".join(f"  {n}: {{sweet_point: {{learn: true, until_sure: 4ms}}}}\n" for n in waits)
-    short += "".join(f"  {name}: {{sweet_point: learn}}\n" for name in ("cpi", "cpu_per_packet"))
+    learned = ("cpi", "cpu_per_packet", "refaults")
+    short += "".join(f"  {name}: {{sweet_point: learn}}\n" for name in learned)
     short += "  net_backlog: {sweet_point: 4ms}\n"
     Path("mine.yaml").write_text(short)
     profiles = load(Path("config.yaml"), cpus=4).settings.profiles
