@@ -27,6 +27,10 @@ def test_cgroups_below_a_workload_belong_to_it(readers: probe.Readers) -> None:
     probe.test_cgroups_below_a_workload_belong_to_it_and_others_to_none(readers)
 
 
+def test_a_cgroup_that_becomes_a_workload_is_counted(readers: probe.Readers) -> None:
+    probe.test_a_cgroup_that_becomes_a_workload_is_counted_from_then_on(readers)
+
+
 @pytest.mark.soak  # compiling three probes takes minutes in the guest
 def test_only_a_job_that_keeps_the_same_disk_busy_is_limited(site: agent.DiskSite) -> None:
     # A guardian takes the minutes for a hang.
