@@ -42,10 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Return the exit code: 0 ended by a signal, 1 broken, 2 wrong options."""
+    """Return the exit code: 0 ended by a signal, 1 broken, 2 wrong options or kubeconfig."""
     from prometheus_client import CollectorRegistry, start_http_server
 
     from controller.kube.client.api import Api
+    from controller.kube.client.errors import ApiUnreachable
     from controller.kube.client.worker import Worker
     from controller.kube.events import Events
     from controller.kube.lease import Lease
@@ -54,6 +55,10 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.rollout.metrics import RolloutCollector
 
     api, holder = Api(arguments.kubeconfig), f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
+    try:
+        api.load()  # what is wrong in a file stays so, while a server that is away comes back
+    except ApiUnreachable as error:
+        return fail(error, WRONG)
     # Before any thread starts, because each one inherits it: else a signal would end the process.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     worker = Worker(api)

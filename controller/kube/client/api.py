@@ -92,6 +92,13 @@ class Api:
         self._loaded: tuple[float, Server] | None = None
         self._requests: dict[int, Request] = {}
 
+    def load(self) -> None:
+        """Read the server's address and the credentials now, not with the first request.
+
+        :raises ApiUnreachable: they cannot be read.
+        """
+        self._server()
+
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the object at *path*, of at most 8 MiB."""
         return self._send("GET", _target(path, query))

@@ -17,10 +17,54 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/sweetpoint-rollout"
     "options", [("--namespace", "a/b"), ("--profiles", ""), ("--metrics-port", "65536")]
 )
 def test_a_wrong_option_is_refused(
-    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["rollout", "--namespace", "ns", *options]) == 2
-    assert capsys.readouterr().err.startswith("sweetpoint: ")
+    kubeconfig = str(_kubeconfig_of_nobody(tmp_path))
+    assert main(["rollout", "--namespace", "ns", "--kubeconfig", kubeconfig, *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sweetpoint: ")
+    assert kubeconfig not in error
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", "a: [", "{clusters: 1}", "\x00"])
+def test_a_kubeconfig_that_cannot_be_read_ends_it_at_once(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    if content is not None:
+        kubeconfig.write_text(content)
+    assert main(["rollout", "--namespace", "ns", "--kubeconfig", str(kubeconfig)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sweetpoint: {kubeconfig}: ")
+
+
+def test_a_pod_without_a_service_account_ends_it_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["rollout", "--namespace", "ns"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sweetpoint: in-cluster: ")
+
+
+def test_a_server_that_is_away_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = _kubeconfig_of_nobody(tmp_path)
+    waited: list[float] = []
+
+    def wait(signals: set[signal.Signals], seconds: float) -> signal.Signals | None:
+        waited.append(seconds)
+        return signal.SIGTERM if len(waited) == 3 else None
+
+    monkeypatch.setattr(signal, "sigtimedwait", wait)
+    assert main(["rollout", "--namespace", "ns", "--kubeconfig", str(kubeconfig)]) == 0
+    assert len(waited) == 3
+
+
+def _kubeconfig_of_nobody(tmp_path: Path) -> Path:
+    with ApiStandIn() as server:
+        return server.kubeconfig(tmp_path / "kubeconfig")
 
 
 def test_a_signal_ends_it_and_gives_the_lease_back(tmp_path: Path) -> None:
