@@ -369,6 +369,9 @@ class Agent:
     def _follow_policies(self) -> None:
         """Between two ticks, apply the configuration with other policies if they are in force."""
         self._labels.take(self._node.labels)
+        if self._config.policies:
+            self._pauses.poll()
+        self._source.clock.paused = self._pauses.policies
         mode = self._config.settings.mode
         if self._follower.has_other_policies() and self._follower.adapt():
             self._looks.expect(TickReason.RELOAD)

@@ -85,7 +85,7 @@ class ConfigSource:
         cpus: int | None = None,
         every_policy: bool = True,
     ) -> Config:
-        labels, now_s = self.clock.situation
+        labels, now_s, paused = self.clock.situation
         return load(
             self.file,
             mode=self.mode,
@@ -93,6 +93,7 @@ class ConfigSource:
             read=read,
             labels=labels,
             now_s=now_s,
+            paused=paused,
             every_policy=every_policy,
         )
 

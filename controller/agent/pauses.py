@@ -24,6 +24,7 @@ from controller.core.model import Pause
 from controller.host.pause_file import (
     EVERYTHING,
     LONGEST_S,
+    POLICY,
     SERVICE,
     WORKLOAD,
     PauseEntry,
@@ -99,6 +100,11 @@ class Pauses:
             self._pause = _pause(entry for _, entry in entries)
         return self._pause
 
+    @property
+    def policies(self) -> frozenset[str]:
+        """The names of the policies that are paused, as of the last ``poll``."""
+        return frozenset(each.name for _, each in self.state.entries if each.scope == POLICY)
+
     def store_again(self) -> None:
         """Store the pause of the annotation again: its file is lost."""
         self._node.store_again()
@@ -112,7 +118,7 @@ class Pauses:
 
 
 def _pause(entries: Iterator[PauseEntry]) -> Pause | None:
-    found = [*entries]
+    found = [each for each in entries if each.scope != POLICY]
     if not found:
         return None
     if any(each.scope == EVERYTHING for each in found):

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """When other policies are in force than in the configuration that was loaded last.
 
-A policy begins or ends at a time of the wall clock, which may be set, or because the labels of the
-node change. Between those it compares a few numbers, so it is asked at each due moment of a tick.
+A policy begins or ends at a time of the wall clock, which may be set, because the labels of the
+node change, or with a pause of it. Between those it compares a few values, so it is asked at each
+due moment of a tick.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ _LONGEST_S = 3600.0
 
 
 class PolicyClock:
-    """For the control thread.
+    """For the control thread. ``paused``, which the agent sets, has the names of paused policies.
 
     :param labels: those of the Node, in a cluster.
     :param wall_clock: seconds since 1970.
@@ -33,10 +34,12 @@ class PolicyClock:
         self, labels: NodeLabels | None = None, wall_clock: Callable[[], float] = time.time
     ) -> None:
         self.labels = labels or NodeLabels(None)
+        self.paused: frozenset[str] = frozenset()
         self._wall_clock = wall_clock
         self._config: Config | None = None
         self._tried = PoliciesInForce()
-        self._looked: tuple[Mapping[str, str] | None, float] = None, 0.0
+        self._looked: tuple[Mapping[str, str] | None, frozenset[str], float]
+        self._looked = None, self.paused, 0.0
         self._again_s: float | None = None
 
     @property
@@ -46,15 +49,15 @@ class PolicyClock:
 
     @property
     def situation(self) -> Situation:
-        """The labels of the Node and the time now."""
-        return Situation(self.labels.labels, self._wall_clock())
+        """The labels of the Node, the time now, and the policies that are paused."""
+        return Situation(self.labels.labels, self._wall_clock(), self.paused)
 
     def follow(self, config: Config) -> None:
         """Compare with the policies in force of *config* from now on."""
         self._config = config
         self._tried = config.in_force
         self._again_s = None
-        self._looked = None, 0.0
+        self._looked = None, self.paused, 0.0
 
     def refused(self) -> None:
         """Note that the configuration with the present policies was refused."""
@@ -65,7 +68,7 @@ class PolicyClock:
         config = self._config
         if config is None or not config.policies:
             return False
-        labels, now_s = self.situation
+        labels, now_s, paused = self.situation
         if config.node_labels is not None:
             labels = config.node_labels
         if self._again_s is not None and abs(self._again_s - now_s) > _AGAIN_S:
@@ -73,13 +76,14 @@ class PolicyClock:
         if self._again_s is not None and now_s >= self._again_s:
             self._again_s = None
             return True
-        looked, looked_s = self._looked
+        looked, looked_paused, looked_s = self._looked
         until_s = min(self._tried.next_change_s or now_s + 1, looked_s + _LONGEST_S)
-        if looked is labels and looked_s <= now_s < until_s:
+        same = looked is labels and looked_paused == paused
+        if same and looked_s <= now_s < until_s:
             return False
-        self._looked = labels, now_s
+        self._looked = labels, paused, now_s
         before = self._tried
-        self._tried = find_in_force(config.policies, Situation(labels, now_s))
+        self._tried = find_in_force(config.policies, Situation(labels, now_s, paused))
         if self._tried.is_same_as(before):
             return False
         self._again_s = None

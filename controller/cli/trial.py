@@ -4,6 +4,7 @@
 
 import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 import json
 import os
 from pathlib import Path
@@ -62,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             option, default=default, metavar="SHARE", help=f"{text} (default: %(default)s)"
         )
+    parser.add_argument(
+        "--policy",
+        default="",
+        metavar="NAME",
+        help="compare enforcing with and without this policy, not with pausing",
+    )
     parser.add_argument("--seed", type=int, help="repeats the order of an earlier trial")
     parser.add_argument(
         "--blocks", type=Path, metavar="FILE", help="where pairs are kept (default: in data_dir)"
@@ -92,7 +99,10 @@ def main(arguments: argparse.Namespace) -> int:
         return fail(problem, WRONG)
     try:
         if arguments.read:
-            _tell(arguments, [load(path) for path in arguments.read], "")
+            results = [load(path) for path in arguments.read]
+            if len({each.design.policy for each in results}) > 1:
+                return fail("--read: these trials compared different things", WRONG)
+            _tell(arguments, results, "")
             return DONE
         return _run(arguments)
     except (TrialError, ConfigError) as error:
@@ -112,11 +122,11 @@ def _run(arguments: argparse.Namespace) -> int:
     design, most_harm = _design(arguments)
     config, state_dir = find_config(arguments), find_state_dir(arguments)
     try:
-        agent = HostAgent(config, state_dir)
+        agent = HostAgent(config, state_dir, design.policy)
         page = agent.first_page()
     except SourceError as error:
         return fail(error, FAILED)
-    if (problem := _not_ready(page)) is not None:
+    if (problem := _not_ready(page, design.policy)) is not None:
         return fail(problem, FAILED)
     path, data_dir = _file(arguments), find_data_dir(arguments)
     node = _node(page)
@@ -174,18 +184,21 @@ def _design(arguments: argparse.Namespace) -> "tuple[Design, float]":
         values["paused"],
         seed,
     )
-    return design, values["most_harm"]
+    return replace(design, policy=arguments.policy), values["most_harm"]
 
 
-def _not_ready(page: "Page") -> str | None:
-    """Return why an agent with *page* cannot be tried."""
+def _not_ready(page: "Page", policy: str) -> str | None:
+    """Return why an agent with *page* cannot be tried, with *policy* if that is not empty."""
     from controller.host.names import printable
+    from controller.trial.runner import is_in_force
 
     mode = page.get("mode")
     if mode != "enforce":
         return f"the agent is in mode {printable(str(mode))}: a trial needs one that enforces"
     if page.get("pauses"):
         return "the agent is paused; 'sweetpoint resume' ends it, and a trial begins with none"
+    if policy and not is_in_force(policy, page):
+        return f"policy {printable(policy)} is not in force on this node"
     return None
 
 
@@ -218,15 +231,20 @@ def _tell(arguments: argparse.Namespace, results: "Sequence[Results]", ended: st
     from controller.trial.analysis import analyse
 
     nodes = [each.pairs for each in results]
-    findings = analyse(nodes)
+    findings, arms = analyse(nodes), results[0].design.names
     if arguments.json:
         names = [each.node for each in results]
-        found = {"nodes": names, "ended": ended, "findings": [*map(plain, findings)]}
+        found = {
+            "nodes": names,
+            "arms": arms,
+            "ended": ended,
+            "findings": [*map(plain, findings)],
+        }
         print(json.dumps(found, indent=2))
     else:
         if ended:
             print(f"ended before its time: {printable(ended)}")
-        for line in lines(nodes, findings):
+        for line in lines(nodes, findings, arms):
             print(printable(line))
     if arguments.report is not None:  # last: a disk that is full must not cost the result
         from controller.cli.trial_page import trial_page

@@ -8,6 +8,7 @@ import time
 from controller.cli.top_pages import Page, SourceError, fetch, own_address
 from controller.host.pause_file import (
     EVERYTHING,
+    POLICY,
     PauseEntry,
     PauseError,
     change_pauses,
@@ -21,13 +22,15 @@ __all__ = ("HostAgent", "SystemClock")
 class HostAgent:
     """The agent whose configuration is *config*, with *state_dir*.
 
+    :param policy: what ``pause`` pauses; empty: everything.
     :raises ConfigError: the configuration is invalid.
     :raises SourceError: the agent has no pages.
     """
 
-    def __init__(self, config: Path, state_dir: Path) -> None:
+    def __init__(self, config: Path, state_dir: Path, policy: str = "") -> None:
         self._address = own_address(config)
         self._state_dir = state_dir
+        self._what = (POLICY, policy) if policy else (EVERYTHING, "")
         self._until_s: float | None = None
 
     def first_page(self) -> Page:
@@ -45,11 +48,11 @@ class HostAgent:
             return None
 
     def pause(self, until_s: float) -> None:
-        """Pause everything until *until_s*, since 1970.
+        """Pause everything, or the policy, until *until_s*, since 1970.
 
         :raises TrialEndError: the pause cannot be written.
         """
-        entry = PauseEntry(EVERYTHING, "", until_s)
+        entry = PauseEntry(*self._what, until_s)
         self._until_s = until_s
         try:
             change_pauses(self._state_dir, [entry], (), time.time())
@@ -64,7 +67,7 @@ class HostAgent:
         until_s, self._until_s = self._until_s, None
         if until_s is None:
             return
-        entry, now_s = PauseEntry(EVERYTHING, "", until_s), time.time()
+        entry, now_s = PauseEntry(*self._what, until_s), time.time()
         try:
             if entry in read_pauses(self._state_dir, now_s):
                 change_pauses(self._state_dir, (), [entry[:2]], now_s)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``sweetpoint trial`` found, as an HTML page."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 import math
@@ -22,12 +22,13 @@ __all__ = ("trial_page",)
 # Services with a card and a chart, the largest effects first; the table has all.
 _MOST_CARDS = 8
 _TONES = {Verdict.BETTER: "good", Verdict.WORSE: "bad", Verdict.NO_DIFFERENCE: "unsure"}
-_ARMS = {Arm.ENFORCE: "enforcing", Arm.PAUSE: "paused"}
-_HEADINGS = ("outcome", *_ARMS.values(), "effect", "95 % interval", "pairs", "verdict")
 _LEGEND = (
     "Green, red: the 95 % interval of the pairs is on one side of no difference. Grey: no "
     "difference shown, which is no proof of equality."
 )
+
+
+_Arms = Mapping[Arm, str]
 
 
 def trial_page(results: Sequence[Results], ended: str) -> str:
@@ -37,13 +38,21 @@ def trial_page(results: Sequence[Results], ended: str) -> str:
     notes = [f"The trial ended before its time: {printable(ended)}."] if ended else []
     document = Document(
         title="sweetpoint trial",
-        lead="The agent enforced and was paused in turns, in blocks of random order. So both saw "
-        "the same services, jobs and load.",
+        lead=f"The agent was {' and '.join(_arms(results).values())} in turns, in blocks of random "
+        "order. So both saw the same services, jobs and load.",
         summary=_summary(results, pairs),
         notes=notes,
         sections=_sections(results, findings, pairs) if pairs else (),
     )
     return "".join(render(document))
+
+
+def _arms(results: Sequence[Results]) -> _Arms:
+    return {arm: printable(name) for arm, name in results[0].design.names.items()}
+
+
+def _headings(arms: _Arms) -> tuple[str, ...]:
+    return ("outcome", *arms.values(), "effect", "95 % interval", "pairs", "verdict")
 
 
 def _summary(results: Sequence[Results], pairs: Sequence[Pair]) -> str:
@@ -59,30 +68,32 @@ def _summary(results: Sequence[Results], pairs: Sequence[Pair]) -> str:
 def _sections(
     results: Sequence[Results], findings: Sequence[Finding], pairs: Sequence[Pair]
 ) -> Iterator[Section]:
+    arms = _arms(results)
     services = [each for each in findings if each.kind is Kind.TIME]
     services.sort(key=lambda each: -abs(each.effect[0]))
     services = services[:_MOST_CARDS]
     shown = [*services, *(each for each in findings if each.kind is Kind.WORK)]
-    cards = Cards([_card(each) for each in shown])
-    yield Section(title="What enforcing brought", parts=(cards, Text(_LEGEND, "soft")))
+    cards = Cards([_card(each, arms) for each in shown])
+    yield Section(title="What it brought", parts=(cards, Text(_LEGEND, "soft")))
     if len(results) == 1:
         names = [each.name for each in services]
         yield Section(title="Over time", parts=[*_charts(results[0], names)])
     else:
         yield Section(title="By node", parts=(_by_node(results),))
-    yield Section(title="Every outcome", parts=(_table(findings), _conditions(pairs)))
+    yield Section(title="Every outcome", parts=(_table(findings, arms), _conditions(pairs, arms)))
     yield Section(title="How it was compared", parts=_method(results))
 
 
-def _card(finding: Finding) -> Card:
+def _card(finding: Finding, arms: _Arms) -> Card:
     name, enforce, pause, effect, interval, _, verdict = _cells(finding)
+    one, other = arms.values()
     if finding.kind is Kind.TIME:
         says, unit = "of the time above its sweet point", ""
     else:
-        says, unit = "the CPU time of the paused blocks", " CPUs"
+        says, unit = f"the CPU time of the blocks {other}", " CPUs"
     details = [
         verdict,
-        f"{enforce}{unit} enforcing, {pause}{unit} paused",
+        f"{enforce}{unit} {one}, {pause}{unit} {other}",
         f"95 % interval: {interval}",
     ]
     if finding.more_pairs is not None:
@@ -94,6 +105,7 @@ def _card(finding: Finding) -> Card:
 def _charts(results: Results, services: Sequence[str]) -> Iterator[Part]:
     """Yield a chart per service, and one of best-effort work: a point per block."""
     blocks = [block for pair in results.pairs for block in pair]
+    arms = _arms([results])
     since = min(block.began_s for block in blocks)
     seconds = max(block.began_s for block in blocks) - since + results.design.pause_s
 
@@ -104,7 +116,7 @@ def _charts(results: Results, services: Sequence[str]) -> Iterator[Part]:
             seconds=seconds,
             series=[
                 Series(
-                    label=_ARMS[arm],
+                    label=arms[arm],
                     style=style,
                     points=sorted((b.began_s - since, value(b)) for b in blocks if b.arm is arm),
                 )
@@ -132,23 +144,23 @@ def _by_node(results: Sequence[Results]) -> Table:
     ]
     return Table(
         caption="Each node alone: fewer pairs, so wider intervals.",
-        headings=("node", *_HEADINGS),
+        headings=("node", *_headings(_arms(results))),
         rows=rows,
         left=2,
     )
 
 
-def _table(findings: Sequence[Finding]) -> Table:
+def _table(findings: Sequence[Finding], arms: _Arms) -> Table:
     return Table(
         caption="Services and best-effort work first; indicators have no verdict, because below "
         "its sweet point a lower value is worth nothing.",
-        headings=_HEADINGS,
+        headings=_headings(arms),
         rows=[_cells(each) for each in findings],
     )
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:
-    """Return the row of *finding* under ``_HEADINGS``."""
+    """Return the row of *finding* under ``_headings``."""
     middle, low, high = finding.effect
     if finding.kind is Kind.TIME:
         arms = f"{finding.enforce:.1%}", f"{finding.pause:.1%}"
@@ -163,7 +175,7 @@ def _cells(finding: Finding) -> tuple[str, ...]:
     return printable(finding.name), *cells, str(finding.pairs), verdict
 
 
-def _conditions(pairs: Sequence[Pair]) -> Table:
+def _conditions(pairs: Sequence[Pair], arms: _Arms) -> Table:
     rows = []
     for what, unit, name in (
         ("CPU time of the agent", "CPUs", "agent_cpus"),
@@ -174,7 +186,7 @@ def _conditions(pairs: Sequence[Pair]) -> Table:
         rows.append((what, *(f"{mean:.3f}" for mean in means), unit))
     return Table(
         caption="What the agent cost, and what the machine took from both.",
-        headings=("condition", *_ARMS.values(), "unit"),
+        headings=("condition", *arms.values(), "unit"),
         rows=rows,
     )
 
@@ -195,7 +207,7 @@ def _method(results: Sequence[Results]) -> tuple[Part, ...]:
     return (
         Table(
             caption="The seed repeats the order of the blocks.",
-            headings=("node", "pairs", "enforcing", "paused", "not measured", "seed"),
+            headings=("node", "pairs", *_arms(results).values(), "not measured", "seed"),
             rows=rows,
         ),
         (

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``sweetpoint trial`` prints: what it will do, how it goes on, and what it found."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 import math
 from pathlib import Path
@@ -31,7 +31,8 @@ def announcement(design: Design, path: Path, data_dir: Path) -> Iterator[str]:
         for each_s in (design.enforce_s, design.pause_s, design.total_s)
     )
     end = clock(time.time_ns() + round(design.total_s * NS_PER_SEC))
-    yield f"{design.pairs} pairs of {enforce} enforcing and {pause} paused: {total}, until {end}"
+    one, other = design.names.values()
+    yield f"{design.pairs} pairs of {enforce} {one} and {pause} {other}: {total}, until {end}"
     yield f"order {design.seed}, pairs in {path}"
     yield _promise(design, data_dir)
 
@@ -60,13 +61,14 @@ def _promise(design: Design, data_dir: Path) -> str:
 def progress(pair: Pair, number: int, design: Design) -> str:
     """Return the line for the *number*-th pair: the service that suffers most, and the work."""
     enforce, pause = pair
+    one, other = design.names.values()
     services = sorted(
         set(enforce.suffered_ratio) | set(pause.suffered_ratio),
         key=lambda name: -pause.suffered_ratio.get(name, 0.0),
     )
     worst = [
         f"{printable(name)} above its sweet point {enforce.suffered_ratio.get(name, 0.0):.1%} of "
-        f"the time enforcing, {pause.suffered_ratio.get(name, 0.0):.1%} paused"
+        f"the time {one}, {pause.suffered_ratio.get(name, 0.0):.1%} {other}"
         for name in services[:1]
     ]
     work = f"best-effort {enforce.best_effort_cpus:.2f} and {pause.best_effort_cpus:.2f} CPUs"
@@ -79,15 +81,20 @@ def plain(finding: Finding) -> dict[str, object]:
     return {**asdict(finding), "effect": effect}
 
 
-def lines(nodes: Sequence[Sequence[Pair]], findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the result: a line for each of *findings*, and what was not compared."""
+def lines(
+    nodes: Sequence[Sequence[Pair]], findings: Sequence[Finding], arms: Mapping[Arm, str]
+) -> Iterator[str]:
+    """Yield the result: a line for each of *findings*, and what was not compared.
+
+    *arms* has their names.
+    """
     blocks = [block for pairs in nodes for pair in pairs for block in pair]
     pairs = count(len(blocks) // 2, "pair")
     where = f" on {count(len(nodes), 'node')}" if len(nodes) > 1 else ""
     if not blocks:
         yield "no pair was finished, so nothing is known"
         return
-    yield f"{pairs}{where}; each line: enforcing, paused, effect with its 95 % interval"
+    yield f"{pairs}{where}; each line: {', '.join(arms.values())}, effect with its 95 % interval"
     for finding in findings:
         if finding.kind is not Kind.VALUE:
             yield f"  {_line(finding)}: {finding.verdict}{_more(finding)}"

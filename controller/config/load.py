@@ -111,6 +111,7 @@ def load(
     read: Callable[[Path], str] = read_text,
     labels: Mapping[str, str] | None = None,
     now_s: float | None = None,
+    paused: frozenset[str] = frozenset(),
     anywhere: bool = False,
     every_policy: bool = True,
 ) -> Config:
@@ -122,7 +123,8 @@ def load(
     file.
 
     Policies are those in force on a node with *labels*, ``None``: not known, at *now_s*, in seconds
-    since 1970; default: now. Without Kubernetes the labels in the file count, unless *anywhere*.
+    since 1970; default: now. Those whose names are in *paused* are not. Without Kubernetes the
+    labels in the file count, unless *anywhere*.
     Each policy is checked alone and all of them together, and the file without them, unless not
     *every_policy*.
 
@@ -144,7 +146,7 @@ def load(
     # Without the others, what is in force need not be valid without policies: CPUs may be gone.
     policies, own_labels = _find_policies(document)
     known = labels if own_labels is None or anywhere else own_labels
-    situation = Situation(known, time.time() if now_s is None else now_s)
+    situation = Situation(known, time.time() if now_s is None else now_s, paused)
     document, in_force = resolve(document, policies, situation)
     return replace(build(document), in_force=in_force)
 

@@ -70,11 +70,13 @@ class Policy:
 class Situation(NamedTuple):
     """On what policies depend: the labels of the node, and the time in seconds since 1970.
 
-    ``labels`` is ``None`` if they are not known.
+    ``labels`` is ``None`` if they are not known. ``paused`` has the names of policies that are not
+    in force whatever they say.
     """
 
     labels: Mapping[str, str] | None
     now_s: float
+    paused: frozenset[str] = frozenset()
 
 
 class PolicyInForce(NamedTuple):
@@ -153,11 +155,13 @@ def build_policies(
 
 def find_in_force(policies: Sequence[Policy], situation: Situation) -> PoliciesInForce:
     """Return which of *policies* are in force in *situation*."""
-    labels, now_s = situation
+    labels, now_s, paused = situation
     entries: list[PolicyInForce] = []
     changes: list[float | None] = []
     undecided: list[Policy] = []
     for policy in policies:
+        if policy.name in paused:
+            continue
         if policy.nodes is not None and labels is None:
             undecided.append(policy)
             continue

@@ -25,6 +25,7 @@ from controller.host.state_dir import open_directory, read_file, write_json
 __all__ = (
     "EVERYTHING",
     "LONGEST_S",
+    "POLICY",
     "SERVICE",
     "WORKLOAD",
     "PauseEntry",
@@ -37,6 +38,8 @@ __all__ = (
 )
 
 EVERYTHING, SERVICE, WORKLOAD = "everything", "service", "workload"
+# A policy of the configuration that is not in force until then; `sweetpoint trial` sets it.
+POLICY = "policy"
 LONGEST_S = 7 * 24 * 3600.0
 MAX_ENTRIES = 64
 MAX_NAME = 253
@@ -55,7 +58,7 @@ class PauseError(ValueError):
 class PauseEntry(NamedTuple):
     """One pause until ``until_s``, in seconds since the epoch.
 
-    ``scope`` is ``everything``, ``service`` or ``workload``; the first has no name.
+    ``scope`` is ``everything``, ``service``, ``workload`` or ``policy``; the first has no name.
     """
 
     scope: str
@@ -195,7 +198,7 @@ def _entries(document: object, now_s: float) -> Iterator[PauseEntry]:
 
 def _check(entry: PauseEntry, now_s: float) -> None:
     scope, name, until_s = entry
-    if scope not in (EVERYTHING, SERVICE, WORKLOAD) or not isinstance(name, str):
+    if scope not in (EVERYTHING, SERVICE, WORKLOAD, POLICY) or not isinstance(name, str):
         raise PauseError("a pause of an unknown kind")
     if len(name) > MAX_NAME or bool(name) is (scope == EVERYTHING):
         raise PauseError(f"a name must have 1 to {MAX_NAME} characters, that of everything none")

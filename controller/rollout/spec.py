@@ -51,7 +51,7 @@ class RolloutModel(Strict):
     gain: Annotated[Gain, Text] = Gain.BETTER
     """What the median node must show: better, or no-harm."""
     least_work: Annotated[float, RATIO_OF_LIMIT] = raw_default("70%")
-    """Best-effort work that must stay of that of the paused blocks; less of it counts as worse."""
+    """Best-effort work that must stay of that of the other blocks; less of it counts as worse."""
     soak: Annotated[int, duration("1m", "720h")] = raw_default("24h")
     """Time for which the verdict must hold before the promotion."""
     within: Annotated[int, duration("1m", "2160h")] = raw_default("336h")

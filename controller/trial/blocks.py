@@ -21,6 +21,7 @@ _VERSION = 1
 # A day of the shortest pairs has less.
 _MOST_BYTES = 64 << 20
 _FEWEST_PAIRS = 3
+_MOST_NAME = 63  # of a policy
 _LAST_S = 253402300800  # the year 10000, which has no calendar in Python
 
 
@@ -29,7 +30,7 @@ class TrialError(Exception):
 
 
 class Arm(StrEnum):
-    """What the agent does in a block."""
+    """What the agent does in a block; with a policy, ``PAUSE`` pauses nothing but the policy."""
 
     ENFORCE = "enforce"
     PAUSE = "pause"
@@ -37,13 +38,17 @@ class Arm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """Lengths in seconds. The first ``washout_s`` of each block are not measured."""
+    """Lengths in seconds. The first ``washout_s`` of each block are not measured.
+
+    With a ``policy`` the agent enforces in both arms, in ``Arm.PAUSE`` without this policy.
+    """
 
     pairs: int
     enforce_s: float
     pause_s: float
     washout_s: float
     seed: int
+    policy: str = ""
 
     @classmethod
     def of(
@@ -74,6 +79,13 @@ class Design:
             washout_s=washout_s,
             seed=seed,
         )
+
+    @property
+    def names(self) -> Mapping[Arm, str]:
+        """What a reader calls the arms."""
+        if self.policy:
+            return {Arm.ENFORCE: f"with {self.policy}", Arm.PAUSE: f"without {self.policy}"}
+        return {Arm.ENFORCE: "enforcing", Arm.PAUSE: "paused"}
 
     def length_s(self, arm: Arm) -> float:
         """Return the length of a block of *arm*, with its first seconds."""
@@ -162,12 +174,20 @@ def load(path: Path) -> Results:
         version = fields["version"]
         if version != _VERSION:
             raise TrialError(f"{path}: version {ascii(version)[:40]} is not known")
-        design = Design(**fields["design"])
-        _check_numbers([*asdict(design).values()])
+        design = _design(fields["design"])
         pairs = [_pair(json.loads(line)) for line in lines[:-1]]
         return Results(str(fields["node"]), design, pairs)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise TrialError(f"{path}: not the file of a trial, or damaged") from None
+
+
+def _design(fields: dict[str, Any]) -> Design:
+    design = Design(**fields)
+    policy = design.policy
+    if not isinstance(policy, str) or len(policy) > _MOST_NAME:
+        raise TypeError("not a policy")
+    _check_numbers([each for key, each in asdict(design).items() if key != "policy"])
+    return design
 
 
 def _pair(fields: dict[str, Any]) -> Pair:

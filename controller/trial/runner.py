@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a trial: pauses the agent in one block of each pair and measures in both.
+"""Runs a trial: pauses the agent or a policy in one block of each pair, and measures in both.
 
 Each pause ends by itself less than a minute after its block. So a runner that is killed leaves an
 agent that soon enforces again, and nothing else.
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Protocol
 
-from controller.page.view import number, records, text
+from controller.page.view import mapping, number, records, text
 from controller.trial.blocks import Arm, Block, Design, Pair
 from controller.trial.measure import CounterResetError, Meter, Page
 
-__all__ = ("Agent", "Clock", "Runner", "TrialEndError")
+__all__ = ("Agent", "Clock", "Runner", "TrialEndError", "is_in_force")
 
 # How often the agent is asked; it answers between two ticks.
 _ASK_EVERY_S = 2.0
@@ -30,6 +30,12 @@ class TrialEndError(Exception):
     """The trial ends before its time; the message says why."""
 
 
+def is_in_force(policy: str, page: Page) -> bool:
+    """Return whether *policy* is in force by *page*, /statusz."""
+    found = records(mapping(page.get("policies")).get("in_force"))
+    return policy in [each.get("policy") for each in found]
+
+
 class Agent(Protocol):
     """The agent of this host, which enforces."""
 
@@ -37,7 +43,7 @@ class Agent(Protocol):
         """Return /statusz; ``None``: there is no answer now."""
 
     def pause(self, until_s: float) -> None:
-        """Pause everything until *until_s*, since 1970.
+        """Pause everything, or the policy of the trial, until *until_s*, since 1970.
 
         :raises TrialEndError: the pause cannot be written.
         """
@@ -122,9 +128,14 @@ class Runner:
                 return page
             self._clock.sleep(_ASK_EVERY_S / 4)
         raise TrialEndError(
-            f"the agent did not {'pause' if arm is Arm.PAUSE else 'enforce'} within "
+            f"the agent did not {self._wish(arm)} within "
             f"{_ANSWER_WITHIN_S:.0f} s; does 'sweetpoint status' name another pause?"
         )
+
+    def _wish(self, arm: Arm) -> str:
+        if policy := self._design.policy:
+            return f"{'leave' if arm is Arm.PAUSE else 'take'} policy {policy}"
+        return "pause" if arm is Arm.PAUSE else "enforce"
 
     def _pages(self, arm: Arm, until_s: float) -> Iterator[Page]:
         """Yield pages of the agent until *until_s*, the last one then."""
@@ -147,12 +158,18 @@ class Runner:
         if page.get("mode") != "enforce":
             raise TrialEndError(f"the agent is in mode {text(page.get('mode'))}")
         if not self._is_alone(arm, page):
-            raise TrialEndError("another command began or ended a pause")
+            policy = self._design.policy
+            or_policy = f", or policy {policy} began or ended" if policy else ""
+            raise TrialEndError(f"another command began or ended a pause{or_policy}")
 
     def _is_alone(self, arm: Arm, page: Page) -> bool:
         """Whether the agent obeys the pause of this block, or none, and no other one."""
         own_s = [self._until_s] if arm is Arm.PAUSE else []
-        return [number(each.get("until_s")) for each in records(page.get("pauses"))] == own_s
+        if [number(each.get("until_s")) for each in records(page.get("pauses"))] != own_s:
+            return False
+        policy = self._design.policy
+        # A pause that the agent knows says not yet that the policy has left the configuration.
+        return not policy or is_in_force(policy, page) is (arm is Arm.ENFORCE)
 
     def _check_harm(self, arm: Arm, meter: Meter) -> None:
         """Check that the services are not much worse off than in blocks of the other arm."""
@@ -164,6 +181,8 @@ class Runner:
             usual = fmean(block.suffered_ratio.get(service, 0.0) for block in others)
             if suffered_s / length_s - usual > self._most_harm:
                 doing = "pausing" if arm is Arm.PAUSE else "enforcing"
+                if self._design.policy:
+                    doing = f"enforcing {self._design.names[arm]}"
                 raise TrialEndError(
                     f"{doing} hurts {service}: above its sweet point for {suffered_s:.0f} s of a "
                     f"block of {length_s:.0f} s, and {usual:.0%} of the time otherwise "

@@ -82,6 +82,60 @@ def test_it_pauses_in_turns_and_says_what_it_found(site: Site, agent: AgentRun) 
     assert code == 0 and json.loads(out) == found
 
 
+def policies(agent: AgentRun) -> list[str]:
+    status = agent.status()["policies"]
+    return [each["policy"] for each in status["in_force"]]
+
+
+CANDIDATE = (
+    "tick: 100ms\nprofiles: [fast.yaml]\n"
+    "policies: [{name: canary, set: {replace_profiles: {nginx: fast}}}]\n"
+)
+
+
+def profile_of_web(agent: AgentRun) -> str:
+    (web,) = (each for each in agent.status()["workloads"] if each["name"] == "web")
+    return str(web["profile"])
+
+
+def test_a_candidate_and_the_profile_in_force_take_turns(site: Site) -> None:
+    (site.home / "fast.yaml").write_text("name: fast\nindicators: {runq_p99: {sweet_point: 3ms}}\n")
+    site.write(CANDIDATE)
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        assert profile_of_web(agent) == "fast"
+        code, _, err = finish(begin(site, *SHORT, "--policy", "other"))
+        assert (code, files(site)) == (1, [])
+        assert "policy other is not in force on this node" in err
+        trial = begin(site, *SHORT, "--policy", "canary", "--json")
+        eventually("the profile of before", lambda: profile_of_web(agent) == "nginx")
+        eventually("no policy", lambda: policies(agent) == [])
+        eventually("the candidate again", lambda: profile_of_web(agent) == "fast")
+        code, out, err = finish(trial)
+        assert code == 0, err
+        eventually("no pause", lambda: agent.status()["pauses"] == [])
+        eventually("the policy", lambda: policies(agent) == ["canary"])
+        (file,) = files(site)
+        _, design, pairs = load(file)
+        assert (design.policy, len(pairs)) == ("canary", PAIRS)
+        firsts = [min(pair, key=lambda block: block.began_s).arm for pair in pairs]
+        assert firsts == [first for first, _ in design.order()]
+        assert json.loads(out)["arms"] == {"enforce": "with canary", "pause": "without canary"}
+
+
+def test_after_a_kill_the_candidate_comes_back_by_itself(site: Site) -> None:
+    (site.home / "fast.yaml").write_text("name: fast\nindicators: {runq_p99: {sweet_point: 3ms}}\n")
+    site.write(CANDIDATE)
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        trial = begin(site, *SHORT, "--policy", "canary")
+        eventually("no policy", lambda: policies(agent) == [])
+        trial.kill()
+        finish(trial)
+        eventually("the policy", lambda: policies(agent) == ["canary"])
+        assert profile_of_web(agent) == "fast"
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_its_pause(
     site: Site, agent: AgentRun, signum: signal.Signals

@@ -61,7 +61,8 @@ class MadeAgent:
     """An agent and its clock. ``suffers`` gives the suffering part of the time, by whether paused.
 
     ``at`` are calls at times; ``pauses`` are the ends of those in force. The page has those of
-    ``lag_s`` ago, as that of an agent between two ticks.
+    ``lag_s`` ago, as that of an agent between two ticks. With ``policy`` a pause is one of this
+    policy, which the agent ``leaves`` or not.
     """
 
     suffers: Callable[[bool], float] = lambda paused: 0.5 if paused else 0.1
@@ -74,6 +75,8 @@ class MadeAgent:
     suffered_s: float = 0.0
     oncpu_s: float = 0.0
     answers: bool = True
+    policy: str = ""
+    leaves: bool = True
     log: list[tuple[float, str]] = field(default_factory=list)
     own: float | None = None
     past: list[tuple[float, list[float]]] = field(default_factory=list)
@@ -108,6 +111,7 @@ class MadeAgent:
         return {
             "mode": self.mode,
             "pauses": [{"until_s": until} for until in pauses],
+            "policies": {"in_force": [{"policy": each} for each in self._in_force(pauses)]},
             "time_ns": round(self.now * NS),
             "ran_ns": round(self.ran_s * NS),
             "plan": {"loops": [loop]},
@@ -120,6 +124,9 @@ class MadeAgent:
             ],
             "agent": {"cpu_s": 0.02 * self.ran_s},
         }
+
+    def _in_force(self, pauses: list[float]) -> list[str]:
+        return ["night", self.policy] if not pauses or not self.leaves else ["night"]
 
     def pause(self, until_s: float) -> None:
         self.own = until_s

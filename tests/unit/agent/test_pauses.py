@@ -11,7 +11,14 @@ import pytest
 from controller.agent.pauses import Pauses
 from controller.core.model import Pause
 from controller.host import pause_file
-from controller.host.pause_file import EVERYTHING, SERVICE, WORKLOAD, PauseEntry, change_pauses
+from controller.host.pause_file import (
+    EVERYTHING,
+    POLICY,
+    SERVICE,
+    WORKLOAD,
+    PauseEntry,
+    change_pauses,
+)
 
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
@@ -51,6 +58,20 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
+
+
+def test_a_pause_of_a_policy_pauses_nothing_else_and_ends(bench: Bench) -> None:
+    assert bench.pauses.policies == frozenset()
+    bench.set(PauseEntry(POLICY, "canary", NOW_S + 60))
+    assert bench.pauses.poll() is None
+    assert bench.pauses.policies == {"canary"}
+    bench.set(PauseEntry(SERVICE, "web", NOW_S + 30))
+    assert bench.pauses.poll() == Pause(services=("web",))
+    assert bench.pauses.policies == {"canary"}
+    bench.start()
+    bench.now_s += 60
+    assert bench.pauses.poll() is None
+    assert bench.pauses.policies == frozenset()
 
 
 def test_the_file_is_followed_and_its_pauses_end(bench: Bench) -> None:

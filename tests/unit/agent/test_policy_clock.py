@@ -177,3 +177,28 @@ def test_after_a_restart_the_labels_are_those_that_were_read_last(site: Site) ->
     site.labels.take(None)  # the API server is away
     assert site.labels.labels == {"pool": "canary"}
     forget_config(site.state_dir)
+
+
+def test_a_paused_policy_is_not_in_force_until_its_pause_ends(site: Site) -> None:
+    site.now_s = NOON + 11 * HOUR
+    source, clock = site.source, site.source.clock
+    clock.labels.take({})
+    config = source.start()
+    assert config.in_force.names == ("night",)
+    assert not clock.is_due()
+    clock.paused = frozenset({"night"})
+    assert clock.is_due()
+    assert not clock.is_due()
+    config = source.adapt()
+    source.take(config)
+    assert config.in_force.names == ()
+    assert config.settings.reserve_cpus == 1.0
+    assert not clock.is_due()
+    assert source.load().in_force.names == ()  # a reload does not end the pause
+    clock.paused = frozenset()
+    assert clock.is_due()
+    config = source.adapt()
+    source.take(config)
+    assert config.in_force.names == ("night",)
+    assert config.settings.reserve_cpus == 0.5
+    assert not clock.is_due()

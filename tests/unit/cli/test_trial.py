@@ -1,5 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 import json
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from tests.support.trial import noisy_pairs
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
 
 
-def saved(path: Path, seed: int, count: int = 8, less: float = 0.3) -> Path:
-    start(path, f"node-{seed}", DESIGN)
+def saved(
+    path: Path, seed: int, count: int = 8, less: float = 0.3, design: Design = DESIGN
+) -> Path:
+    start(path, f"node-{seed}", design)
     for pair in noisy_pairs(seed, count, less=less, work=0.9):
         append(path, pair)
     return path
@@ -66,6 +69,29 @@ def test_nodes_are_put_together(tmp_path: Path, capsys: pytest.CaptureFixture[st
     found = json.loads(capsys.readouterr().out)
     assert found["nodes"] == ["node-1", "node-2"]
     assert [each["verdict"] for each in found["findings"]] == ["better", "worse"]
+
+
+def test_the_arms_of_a_policy_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = saved(tmp_path / "one", 1, design=replace(DESIGN, policy="canary"))
+    report = tmp_path / "report.html"
+    assert main(["trial", "--read", str(file), "--report", str(report)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("8 pairs; each line: with canary, without canary, effect with")
+    page = report.read_text()
+    assert "with canary and without canary in turns" in page
+    assert "paused" not in page and "enforcing" not in page
+    assert main(["trial", "--read", str(file), "--json"]) == 0
+    arms = json.loads(capsys.readouterr().out)["arms"]
+    assert arms == {"enforce": "with canary", "pause": "without canary"}
+
+
+def test_trials_of_different_things_are_not_put_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = saved(tmp_path / "two", 2, design=replace(DESIGN, policy="canary"))
+    read = ["--read", str(saved(tmp_path / "one", 1)), "--read", str(other)]
+    assert main(["trial", *read]) == 2
+    assert "these trials compared different things" in capsys.readouterr().err
 
 
 def test_json_has_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

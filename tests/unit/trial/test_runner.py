@@ -1,6 +1,7 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
+from dataclasses import replace
 import itertools
 from typing import Any
 
@@ -123,6 +124,41 @@ def test_harm_ends_it_within_two_blocks(suffers: Callable[[bool], float], doing:
 def test_a_harm_that_is_allowed_does_not_end_it() -> None:
     agent = MadeAgent(suffers=lambda paused: 1.0 if paused else 0.0)
     assert len([*runner(agent, most_harm=1.0).run()]) == DESIGN.pairs
+
+
+WITH_POLICY = replace(DESIGN, policy="canary")
+
+
+def test_a_policy_is_in_force_in_one_arm_and_not_in_the_other() -> None:
+    agent = MadeAgent(policy="canary", lag_s=1.0)
+    pairs = [*runner(agent, WITH_POLICY).run()]
+    assert len(pairs) == DESIGN.pairs
+    for pair in pairs:
+        assert pair.enforce.suffered_ratio["web"] == pytest.approx(0.1, abs=1e-6)
+        assert pair.pause.suffered_ratio["web"] == pytest.approx(0.5, abs=1e-6)
+    assert agent.pauses == []
+
+
+def test_an_agent_that_knows_the_pause_and_keeps_the_policy_is_not_measured() -> None:
+    agent = MadeAgent(policy="canary", leaves=False)
+    with pytest.raises(TrialEndError, match="did not leave policy canary within 30 s"):
+        list(runner(agent, WITH_POLICY).run())
+    assert agent.pauses == []
+
+
+@pytest.mark.parametrize("after_s", [10.0, 30.0])
+def test_a_policy_that_ends_meanwhile_ends_the_trial(after_s: float) -> None:
+    agent = MadeAgent(policy="canary")
+    begin_s = DESIGN.enforce_s - first_pause_s()
+    agent.at = [(1000 + begin_s + after_s, lambda: setattr(agent, "policy", "other"))]
+    with pytest.raises(TrialEndError, match="or policy canary began or ended"):
+        list(runner(agent, WITH_POLICY).run())
+
+
+def test_harm_names_the_arm_of_a_policy() -> None:
+    agent = MadeAgent(policy="canary", suffers=lambda paused: 0.1 if paused else 0.9)
+    with pytest.raises(TrialEndError, match="enforcing with canary hurts web"):
+        list(runner(agent, WITH_POLICY).run())
 
 
 def restart(agent: MadeAgent) -> None:
