@@ -8,6 +8,7 @@ import subprocess
 from typing import NamedTuple
 
 from controller.host.sources import Source
+from controller.rollout.state import Phase
 
 __all__ = ("Fleet",)
 
@@ -19,6 +20,7 @@ _DOWN = 7
 # Nodes, the first ones, on which something is so.
 _SAFE, _REFUSED, _PAUSED, _DEGRADED, _EVICTING, _SUFFERING = 3, 4, 5, 20, 50, 100
 _EVICTION_EVERY_S = 600
+_VERDICTS = {"better": 3, "worse": 1}
 # A sample lasts five minutes; counters have one a minute. Rules look back an hour.
 _GAUGE_S, _COUNTER_S = 240, 60
 _BEFORE_S, _LONG_BEFORE_S, _AFTER_S = 900, 3900, 3600
@@ -66,6 +68,12 @@ class Fleet:
     def _series(self) -> Iterator[_Series]:
         for number in range(_DOWN):
             yield _Series("up", _target(f"down{number}"), 0)
+        controller = {"job": "profile-rollout", "cluster": "c1", "instance": "p1"}
+        for phase in Phase:
+            of_phase = {**controller, "phase": phase}
+            yield _Series("sweetpoint_rollout_phase", of_phase, phase is Phase.CANARY)
+        for verdict, count in _VERDICTS.items():
+            yield _Series("sweetpoint_rollout_nodes", {**controller, "verdict": verdict}, count)
         for number in range(self.nodes):
             target = _target(f"n{number}")
             yield _Series("up", target, 1)
@@ -122,7 +130,8 @@ class Fleet:
     def recorded(self) -> int:
         """The number of recorded series, which does not depend on the number of nodes."""
         # Modes and states of a channel: two each. Sources. Nine single ones. Three of a service.
-        return 2 + 2 + len(Source) + 9 + 3 * _SERVICES
+        # Phases of a rollout, and verdicts.
+        return 2 + 2 + len(Source) + 9 + 3 * _SERVICES + len(Phase) + len(_VERDICTS)
 
     def expected(self) -> Mapping[str, Values]:
         """Return the values of each query of the dashboard, by its place."""
@@ -147,6 +156,10 @@ class Fleet:
                 _key(each): _DEGRADED if each is Source.PODS else 0 for each in Source
             },
             "Nodes that are not well B": {_key(): _REFUSED},
+            "Rollout of a profile A": {_key("c1", Phase.CANARY): 1},
+            "Canary nodes by verdict A": _of_cluster(
+                {_key(verdict): count for verdict, count in _VERDICTS.items()}
+            ),
             "Services now, the worst first A": _of_cluster(share),
             "Services now, the worst first B": _of_cluster(worst),
             "Services now, the worst first C": _of_cluster(

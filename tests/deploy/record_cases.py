@@ -75,6 +75,17 @@ RECORDS = (
         {'cluster="a"': 1},
     ),
     RecordCase("cluster:sweetpoint_paused:count", _MODES, {'cluster="a"': 0}),
+    *(
+        RecordCase(
+            f"cluster:{name}:max",
+            {_on(pod, name, labels): f"{value}+0x20" for pod, value in (("p1", 0), ("p2", 1))},
+            {f'cluster="a",{labels}': 1},
+        )
+        for name, labels in (
+            ("sweetpoint_rollout_phase", 'phase="Canary"'),
+            ("sweetpoint_rollout_nodes", 'verdict="better"'),
+        )
+    ),
     _sum("sweetpoint_channel_state", 'channel="cpu",state="squeeze"'),
     _sum("sweetpoint_limited_workloads"),
     _sum("sweetpoint_best_effort_granted_cpus"),

@@ -33,10 +33,37 @@ def on(name: str, **labels: str) -> str:
     return f"{name}{{{pairs}}}"
 
 
+def of_rollout(name: str, **labels: str) -> str:
+    """Return a series of the controller of a rollout."""
+    where = {"job": "profile-rollout", "instance": "p1", "namespace": "ns"} | labels
+    pairs = ",".join(f'{key}="{value}"' for key, value in where.items())
+    return f"sweetpoint_rollout_{name}{{{pairs}}}"
+
+
+IN_NS = {"namespace": "ns"}
+NS = {"{{ $labels.namespace }}": "ns"}
+CANARY = of_rollout("phase", phase="Canary")
+ROLLED_BACK = of_rollout("phase", phase="RolledBack")
+LEADER = of_rollout("leader")
+DAY = 24 * 60
+
 N1 = {"{{ $labels.instance }}": "n1"}
 STEADY = on("sweetpoint_ticks_total")
 
 FIRES = (
+    Case("SweetpointRolloutStuck", 16, {of_rollout("problem"): "1+0x20"}, IN_NS, filled=NS),
+    Case("SweetpointRolloutStuck", DAY + 1, {CANARY: f"1+0x{DAY + 5}"}, IN_NS, "info", NS),
+    Case("SweetpointRolledBack", 2, {ROLLED_BACK: "0 1+0x5"}, IN_NS, filled=NS),
+    Case("SweetpointRolledBack", DAY, {ROLLED_BACK: f"0+0x5 1+0x{DAY}"}, IN_NS, filled=NS),
+    # One that is gone, and one of two that both lack the Lease.
+    Case("SweetpointRolloutControllerMissing", 20, {LEADER: "1+0x3 stale"}, IN_NS, filled=NS),
+    Case(
+        "SweetpointRolloutControllerMissing",
+        20,
+        {LEADER: "1+0x3 0+0x20", of_rollout("leader", instance="p2"): "0+0x30"},
+        IN_NS,
+        filled=NS,
+    ),
     Case("SweetpointAgentDown", 8, {on("up"): "1 1 0+0x10"}, NODE, filled=N1),
     Case(
         "SweetpointAgentDown",
@@ -272,6 +299,21 @@ FIRES = (
 )
 
 QUIET = (
+    Case("SweetpointRolloutStuck", 30, {of_rollout("problem"): "1+0x9 0+0x30"}),
+    Case(
+        "SweetpointRolloutStuck",
+        DAY + 30,
+        {CANARY: f"1+0x60 0+0x{DAY}", of_rollout("phase", phase="Soaking"): f"1+0x{DAY + 60}"},
+    ),
+    Case("SweetpointRolledBack", DAY + 30, {ROLLED_BACK: f"0 1+0x{DAY + 60}"}),
+    Case(
+        "SweetpointRolloutControllerMissing",
+        30,
+        {LEADER: "1+0x9 0+0x30", of_rollout("leader", instance="p2"): "0+0x10 1+0x30"},
+    ),
+    # A cluster without a rollout, and one whose controller was removed more than a day ago.
+    Case("SweetpointRolloutControllerMissing", 30, {STEADY: "0+300x30"}),
+    Case("SweetpointRolloutControllerMissing", DAY + 30, {LEADER: "1+0x3 stale"}),
     Case("SweetpointAgentDown", 8, {on("up"): "1 1 1 0 0 1+0x10"}),
     Case("SweetpointLoopStalled", 20, {STEADY: "0+300x20"}),
     # After a start, a scrape before the first tick has no series.

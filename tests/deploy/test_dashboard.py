@@ -14,6 +14,8 @@ from controller.core.model import CgroupId, EvictionResult, WorkloadSample
 from controller.kube.state import ClusterState, ProfilesState, ReclaimState
 from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.resctrl.monitored import MonitorState
+from controller.rollout.metrics import RolloutCollector, Seen
+from controller.rollout.state import Phase, State
 from controller.telemetry.metrics.exporter import Exporter
 from controller.telemetry.report import PublishedState
 from tests.deploy.queries import (
@@ -41,6 +43,8 @@ _COUNTED = WorkloadSample(
     stalled_cycles=1,
 )
 
+_ROLLOUT = State(digest="d", phase=Phase.CANARY, since_s=0.0, nodes={"better": 1})
+
 
 QUERIES = [*dashboard_queries(NODE), *dashboard_queries(FLEET), *rule_queries()]
 
@@ -50,7 +54,7 @@ _TARGET = {"cluster", "container", "endpoint", "instance", "job", "namespace", "
 
 @pytest.fixture(scope="module")
 def families() -> list[Metric]:
-    """All metrics that an agent exports on a host with all functions."""
+    """All metrics of an agent on a host with all functions, and of the controller of a rollout."""
     published = PublishedState()
     memory = MemoryReport(**dict.fromkeys((each.name for each in fields(MemoryReport)), 1))
     published.report = report(
@@ -72,7 +76,8 @@ def families() -> list[Metric]:
             reclaimable=(ReclaimState("sweetpoint.dev/cpu", 1000, 0, False, False, 500),),
         ),
     )
-    return list(text_string_to_metric_families(Exporter(published).render().decode()))
+    agent = text_string_to_metric_families(Exporter(published).render().decode())
+    return [*agent, *RolloutCollector(lambda: Seen(True, _ROLLOUT, "")).collect()]
 
 
 @pytest.fixture(scope="module")

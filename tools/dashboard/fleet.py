@@ -62,6 +62,19 @@ def total() -> list[Builder[Panel]]:
             ),
             (f"sum({recorded('cluster', 'config_problem:sum')})", "configuration refused"),
         ),
+        graph(
+            "Rollout of a profile",
+            "1 for the phase of the rollout; empty without a controller that leads.",
+            "none",
+            (f"{recorded('cluster', 'rollout_phase:max')} > 0", "{{cluster}} {{phase}}"),
+        ),
+        graph(
+            "Canary nodes by verdict",
+            "Nodes of the rollout by what their trial shows of the candidate.",
+            "none",
+            (recorded("cluster", "rollout_nodes:max"), "{{cluster}} {{verdict}}"),
+            stacked=True,
+        ),
     ]
 
 
