@@ -34,10 +34,9 @@ from controller.core.eviction.candidates import (
 from controller.core.eviction.policy import EvictionPolicy
 from controller.core.eviction.shortage import ShortageEvictions, memory_candidates
 from controller.core.explain import DecisionLog, describe_pause, reason_of
-from controller.core.in_force import InForce
+from controller.core.in_force import HeldKnobs, InForce
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.grants import OWN_LIMIT
-from controller.core.knobs.held_knobs import HeldKnobs
 from controller.core.knobs.knob_state import KnobState
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator

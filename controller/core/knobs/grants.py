@@ -130,14 +130,11 @@ class GrantActions:
                 if action is not None:
                     actions.append(action)
             if amount is not None:
-                requested[cgroup] = self._applied(cgroup, amount, knobs)
+                value = knobs.value(*cgroup, self._knob)
+                applied = None if value is None else self._amount_of(value)
+                requested[cgroup] = amount if applied is None else applied
         self._requested = {each: amount for each, amount in requested.items() if each in grants}
         return actions
-
-    def _applied(self, cgroup: CgroupId, otherwise: float, knobs: KnobState) -> float:
-        value = knobs.value(*cgroup, self._knob)
-        amount = None if value is None else self._amount_of(value)
-        return otherwise if amount is None else amount
 
     def _action(
         self,
@@ -157,9 +154,8 @@ class GrantActions:
         value = self._value_for(amount, original)
         if not is_stricter(self._knob, value, original):
             return knobs.restore(*key, reason, now_ns)
-        now = self._amount_of(current)
-        limited = now is not None and current != original
-        if limited and not self._matters(amount, now or 0.0, floor):
+        now = None if current == original else self._amount_of(current)
+        if now is not None and not self._matters(amount, now, floor):
             return None
         return knobs.request(*key, value, reason, now_ns)
 

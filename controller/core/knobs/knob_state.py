@@ -29,10 +29,9 @@ from controller.core.units import NS_PER_SEC
 __all__ = ("KnobState",)
 
 _REAPPLY_LIMIT = 3
-_REAPPLY_WINDOW_NS = 600 * NS_PER_SEC
-_KEEP_ABSENT_NS = 600 * NS_PER_SEC
-# Most of them that are kept: a tenant may make and remove a thousand cgroups per second.
-_MAX_ABSENT = 1000
+# So long it counts that a value was applied again, and a knob without a reading is kept; and most
+# of these knobs, because a tenant may make and remove a thousand cgroups per second.
+_KEEP_NS, _MAX_ABSENT = 600 * NS_PER_SEC, 1000
 # kubelet writes its QoS levels once a minute.
 _ROUTINE_NS = 10 * NS_PER_SEC
 
@@ -92,6 +91,7 @@ _Place = tuple[str, int]
 _Key = tuple[_Place, Knob]
 
 
+@dataclass(slots=True)
 class KnobState:
     """The knobs of all targets that have a reading.
 
@@ -103,27 +103,17 @@ class KnobState:
     seen for the first time.
     """
 
-    __slots__ = (
-        "_absent",
-        "_entries",
-        "_executed",
-        "_pending",
-        "_readings",
-        "_retries_ns",
-        "quiet",
-        "reports",
+    quiet: bool = False
+    reports: list[Verdict] = field(default_factory=list)
+    _entries: dict[Knob, dict[_Place, _Entry]] = field(
+        default_factory=lambda: {knob: {} for knob in Knob}
     )
-
-    def __init__(self) -> None:
-        self._entries: dict[Knob, dict[_Place, _Entry]] = {knob: {} for knob in Knob}
-        # The knobs without a reading, with the time since when, in ascending order.
-        self._absent: dict[_Key, int] = {}
-        self._executed = False
-        self._retries_ns: list[int] = []
-        self.quiet = False
-        self._readings: tuple[KnobReading, ...] = ()
-        self._pending: tuple[Action, ...] = ()
-        self.reports: list[Verdict] = []
+    # The knobs without a reading, with the time since when, in ascending order.
+    _absent: dict[_Key, int] = field(default_factory=dict)
+    _executed: bool = False
+    _retries_ns: list[int] = field(default_factory=list)
+    _readings: tuple[KnobReading, ...] = ()
+    _pending: tuple[Action, ...] = ()
 
     def reset(self) -> None:
         """Discard everything and start from the next readings (the mode changed)."""
@@ -167,13 +157,17 @@ class KnobState:
 
     def value(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
         """Return the value in force, as far as known; ``None`` without a reading."""
-        entry = self._entries[knob].get((scope, id_))
-        return None if entry is None or entry.absent else entry.value
+        entry = self._present(scope, id_, knob)
+        return None if entry is None else entry.value
 
     def original(self, scope: str, id_: int, knob: Knob) -> KnobValue | None:
         """Return the value that a restore puts back; ``None`` without a reading."""
+        entry = self._present(scope, id_, knob)
+        return None if entry is None else entry.original
+
+    def _present(self, scope: str, id_: int, knob: Knob) -> _Entry | None:
         entry = self._entries[knob].get((scope, id_))
-        return None if entry is None or entry.absent else entry.original
+        return None if entry is None or entry.absent else entry
 
     def targets(self, knob: Knob) -> list[Target]:
         """Return the targets that have a reading of *knob*."""
@@ -203,12 +197,7 @@ class KnobState:
 
     def blocked(self, targets: Iterable[CgroupId], knob: Knob, now_ns: int) -> frozenset[CgroupId]:
         """Return the members of *targets* whose *knob* cannot be moved now."""
-        entries = self._entries[knob]
-        return frozenset(
-            target
-            for target in targets
-            if (entry := entries.get(target)) is None or not entry.movable(now_ns)
-        )
+        return frozenset(each for each in targets if not self.is_movable(each, knob, now_ns))
 
     def touched(self, knob: Knob) -> list[CgroupId]:
         """Return the targets whose *knob* the agent changed, also if it was overwritten since."""
@@ -236,8 +225,8 @@ class KnobState:
 
         ``None``: the original is in place, or the knob cannot be written now.
         """
-        entry = self._entries[knob].get((scope, id_))
-        if entry is None or entry.absent:
+        entry = self._present(scope, id_, knob)
+        if entry is None:
             return None
         entry.overwritten = False
         if entry.value == entry.original:
@@ -246,6 +235,15 @@ class KnobState:
         if now_ns < entry.retry_ns:
             return None
         return self._write(entry, entry.original, reason, requested=None)
+
+    def limit(
+        self, scope: str, id_: int, knob: Knob, value: KnobValue | None, reason: str, now_ns: int
+    ) -> Action | None:
+        """Return ``request`` of *value* if it is stricter than the original, else ``restore``."""
+        original = self.original(scope, id_, knob)
+        if value is not None and original is not None and is_stricter(knob, value, original):
+            return self.request(scope, id_, knob, value, reason, now_ns)
+        return self.restore(scope, id_, knob, reason, now_ns)
 
     def switch(
         self,
@@ -328,7 +326,7 @@ class KnobState:
                 del self._entries[knob][place]
         while self._absent:
             (place, knob), since_ns = next(iter(self._absent.items()))
-            if len(self._absent) <= _MAX_ABSENT and now_ns - since_ns <= _KEEP_ABSENT_NS:
+            if len(self._absent) <= _MAX_ABSENT and now_ns - since_ns <= _KEEP_NS:
                 break
             del self._entries[knob][place], self._absent[place, knob]
 
@@ -371,7 +369,7 @@ class KnobState:
         if entry.routine:
             return self._may_repeat(entry, now_ns)
         times = entry.reapplied_ns
-        while times and times[0] <= now_ns - _REAPPLY_WINDOW_NS:
+        while times and times[0] <= now_ns - _KEEP_NS:
             times.popleft()
         if len(times) >= _REAPPLY_LIMIT:
             entry.unavailable = True
