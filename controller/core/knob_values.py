@@ -21,13 +21,13 @@ from functools import lru_cache
 import math
 from typing import NamedTuple
 
-from controller.core.decision import Action
 from controller.core.model import Knob, KnobValue
 
 __all__ = (
     "IDLE",
     "IO_MAX_KINDS",
     "MAX_PERIOD_US",
+    "MIN_QUOTA_US",
     "Quota",
     "cpus_of",
     "disks_in",
@@ -50,20 +50,16 @@ __all__ = (
     "parse_quota",
     "parse_weight",
     "quota_for",
-    "quota_text",
-    "write_order",
     "write_text",
 )
 
 _NO_LIMIT = KnobValue("max")
 
 # The shortest quota that the kernel accepts: min_cfs_quota_period in kernel/sched/core.c.
-_MIN_QUOTA_US = 1_000
+MIN_QUOTA_US = 1_000
 # A milliCPU of kubelet's usual period is 100 us (MilliCPUToQuota in its cm/helpers_linux.go). The
 # factor 4 is left out, because doublings bring it.
 _FOREIGN_STEP_US = 25
-# The shortest period that quota_for chooses. The kernel accepts 1 ms (min_cfs_quota_period).
-_SHORTEST_US = 10_000
 # The longest period, beyond which the kernel does not double one either: max_cfs_quota_period in
 # kernel/sched/core.c.
 MAX_PERIOD_US = 1_000_000
@@ -111,15 +107,10 @@ def quota_for(cpus: float) -> Quota:
     multiples of 100 us, so none is a quota of this function, or one that the kernel doubled. On v1
     quota and period are two files, and the quota alone has to show its writer.
     """
-    period_us = round(min(MAX_PERIOD_US, max(_SHORTEST_US, _MIN_QUOTA_US / cpus)))
+    period_us = round(min(MAX_PERIOD_US, max(10 * MIN_QUOTA_US, MIN_QUOTA_US / cpus)))
     # Rounded up, so that the quota is not below a guaranteed floor.
-    quota_us = max(_MIN_QUOTA_US, math.ceil(cpus * period_us))
+    quota_us = max(MIN_QUOTA_US, math.ceil(cpus * period_us))
     return Quota(quota_us + (quota_us % _FOREIGN_STEP_US == 0), period_us, 0)
-
-
-def quota_text(cpus: float, original: KnobValue) -> KnobValue:
-    """Return the text of the quota that allows *cpus*; *original* has no influence on it."""
-    return format_quota(quota_for(cpus))
 
 
 def cpus_of(value: KnobValue) -> float | None:
@@ -130,26 +121,7 @@ def cpus_of(value: KnobValue) -> float | None:
     return parse_quota(value).cpus
 
 
-def write_order(action: Action) -> tuple[bool, int]:
-    """Return the sort key by which quotas of children never exceed those of their parents.
-
-    cgroup v1 refuses such a value. Quotas are lowered from the leaves upwards first, then raised
-    from the top downwards. The order of other knobs does not matter.
-    """
-    depth = action.target.path.count("/")
-    is_quota = action.knob is Knob.CPU_QUOTA
-    lowers = is_quota and _cpus(action.value) < _cpus(action.previous)
-    return (not lowers, -depth if lowers else depth)
-
-
-def _cpus(value: KnobValue) -> float:
-    cpus = parse_quota(value).cpus
-    return math.inf if cpus is None else cpus
-
-
 IDLE = KnobValue("1")
-# The kernel's limits: MIN_SHARES in kernel/sched/core.c, CGROUP_WEIGHT_MIN in linux/cgroup.h.
-_LOWEST_SHARES, _LOWEST_WEIGHT = 2, 1
 
 
 def parse_idle(value: KnobValue) -> int | None:
@@ -167,7 +139,8 @@ def parse_idle(value: KnobValue) -> int | None:
 
 def lowest_weight(hierarchy: str) -> KnobValue:
     """Return the text of a normal cgroup of the lowest weight in *hierarchy*."""
-    return format_idle(_LOWEST_WEIGHT if hierarchy == "v2" else _LOWEST_SHARES)
+    # CGROUP_WEIGHT_MIN in linux/cgroup.h, MIN_SHARES in kernel/sched/core.c.
+    return format_idle(1 if hierarchy == "v2" else 2)
 
 
 def format_idle(weight: int | None) -> KnobValue:

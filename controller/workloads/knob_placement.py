@@ -4,7 +4,7 @@
 
 cpu.idle orders siblings only, so it may have to be set on a cgroup above the workload. That cgroup
 must not contain other processes, so the tree around the best-effort workloads is scanned for them.
-The rule of the placement is in ``controller.core.writes.sched_idle``. It does not apply to the
+The rule of the placement is in ``controller.workloads.idle_placement``. It does not apply to the
 cgroups of kubelet, which writes weights to the levels above a pod: there the pod's own cgroup is
 idle if kubelet never writes its weight, and has the lowest weight otherwise. The level above keeps
 the weight of kubelet, 2 on v1 and 1 on v2, which places its pods behind those of other levels.
@@ -30,9 +30,9 @@ from pathlib import Path
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadDiff, diff_workloads
-from controller.core.writes.sched_idle import idle_placement, yields_to
 from controller.host.facts import CgroupLayout
 from controller.host.memory import MemoryHierarchy
+from controller.workloads.idle_placement import idle_placement, yields_to
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 
 __all__ = ("KnobPlacer", "partial_idle")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Core-scheduling cookies in a story: from when to when, for which service, and what they brought.
 
-The decision and its verdict are those of ``core.writes.core_scheduling``, which holds a cookie for
+The decision and its verdict are those of ``core.writes.switches``, which holds a cookie for
 each group of best-effort workloads and decides for all groups together.
 """
 
@@ -13,7 +13,7 @@ from controller.agent.history.incidents import Cookie
 from controller.agent.history.records import Moment, Write
 from controller.core.model import Channel, Knob, Mode
 from controller.core.units import NS_PER_SEC
-from controller.core.writes.core_scheduling import HELPED, IN_VAIN, REMOVED, SET
+from controller.core.writes.switches import HELPED, IN_VAIN, REMOVED, SET
 
 __all__ = ("Cookies",)
 

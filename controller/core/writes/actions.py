@@ -13,14 +13,8 @@ from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, Verdict
 from controller.core.explain import reason_of
-from controller.core.knob_values import (
-    Quota,
-    cpus_of,
-    format_quota,
-    parse_quota,
-    quota_text,
-    write_order,
-)
+from controller.core.knob_comparison import is_stricter
+from controller.core.knob_values import Quota, cpus_of, format_quota, parse_quota, quota_for
 from controller.core.knobs.grants import GrantActions
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import (
@@ -34,8 +28,7 @@ from controller.core.model import (
 )
 from controller.core.settings import SafeState, Settings
 from controller.core.workload_index import Service, WorkloadIndex
-from controller.core.writes.core_scheduling import CookieGate
-from controller.core.writes.sched_idle import SchedIdlePolicy
+from controller.core.writes.switches import CookieGate, SchedIdlePolicy
 
 __all__ = ("PlanActions",)
 
@@ -49,7 +42,9 @@ class PlanActions:
         self._settings = settings
         self._idle = SchedIdlePolicy()
         self._cookies = CookieGate(settings.core)
-        self._quotas = GrantActions(Knob.CPU_QUOTA, cpus_of, quota_text)
+        self._quotas = GrantActions(
+            Knob.CPU_QUOTA, cpus_of, lambda cpus, _: format_quota(quota_for(cpus))
+        )
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings, which decide about sched-idle at once."""
@@ -100,7 +95,7 @@ class PlanActions:
         if context.resync:
             quotas.extend(_restore_ineligible(context))
             actions.extend(_service_actions(index, knobs, now_ns))
-        actions.extend(sorted(quotas, key=write_order))
+        actions.extend(sorted(quotas, key=_write_order))
         for channel in channels.ladders:
             actions.extend(channel.ladder.actions(context, reason_of(channel.loops)))
         return tuple(actions)
@@ -111,6 +106,18 @@ class PlanActions:
         Nothing else may act: the safe state moves knobs too.
         """
         return tuple(_restore_ineligible(context, released=True)) if context.resync else ()
+
+
+def _write_order(action: Action) -> tuple[bool, int]:
+    """Return the sort key by which quotas of children never exceed those of their parents.
+
+    cgroup v1 refuses such a value. Quotas are lowered from the leaves upwards first, then raised
+    from the top downwards. The order of other knobs does not matter.
+    """
+    depth = action.target.path.count("/")
+    is_quota = action.knob is Knob.CPU_QUOTA
+    lowers = is_quota and is_stricter(action.knob, action.value, action.previous)
+    return (not lowers, -depth if lowers else depth)
 
 
 def _restore_ineligible(context: TickContext, *, released: bool = False) -> list[Action]:

@@ -1,6 +1,11 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Core-scheduling cookies on best-effort work: a knob of two states beside the cache ladder.
+"""The knobs of best-effort work that are only on or off: sched-idle, core-scheduling cookies.
+
+Sched-idle is on while a service wants it. Cgroups whose weight another program writes, such as
+those of kubelet, are the exception: the kernel refuses a weight for an idle cgroup, and kubelet
+does not start after such a refusal. They get the lowest weight instead (``Workload.may_idle``), or
+stay as they are. ``controller.workloads.idle_placement`` has the cgroups.
 
 With a cookie on best-effort work and none on services, the kernel never runs both on one core at
 the same time. That helps a service only if it shared cores before, and it costs forced idle time.
@@ -8,6 +13,9 @@ Without sched-idle it even halves the CPU time of a service when both are busy, 
 sched-idle. A PID loop would cycle across the jump between the two states. So the knob is latched,
 and its effect is verified after each engagement.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, ChannelState, Verdict
@@ -17,7 +25,6 @@ from controller.core.model import CgroupId, Knob, KnobValue
 from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import DEAD_ZONE, CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC, format_duration
-from controller.core.writes.sched_idle import HOLD_NS
 
 __all__ = (
     "HELPED",
@@ -25,6 +32,7 @@ __all__ = (
     "REMOVED",
     "SET",
     "CookieGate",
+    "SchedIdlePolicy",
 )
 
 # How verdicts begin: every begin, every removal, and what was verified.
@@ -33,30 +41,55 @@ REMOVED = "cookies removed: "
 HELPED = "cookies stay: "
 IN_VAIN = f"{REMOVED}they do not help "
 
-_LONGEST_NS = 3600 * NS_PER_SEC
+# How long a knob of two states stays on after it was last needed; also the first pause after
+# cookies in vain, of which the longest is an hour.
+_HOLD_NS = 60 * NS_PER_SEC
 # The need must last this long without a break before an engagement. The mean deviation of this time
 # is the one to compare with.
 _BEFORE_NS = 5 * NS_PER_SEC
 
 
-class _Mean:
-    """A running mean; ``None`` before the first value."""
+class SchedIdlePolicy:
+    """On while a service is present whose profile wants sched-idle, and a minute longer.
 
-    __slots__ = ("_count", "_sum")
+    ``on`` is the decision of the last tick.
+    """
+
+    __slots__ = ("_latch", "on")
 
     def __init__(self) -> None:
-        self._sum = 0.0
-        self._count = 0
+        self._latch = HoldOffLatch(_HOLD_NS)
+        self.on = False
 
-    def add(self, value: float) -> None:
-        self._sum += value
-        self._count += 1
+    def end_hold(self) -> None:
+        """End the hold-off: if the new profiles do not want sched-idle, it ends at once."""
+        self._latch = HoldOffLatch(_HOLD_NS)
 
-    @property
-    def value(self) -> float | None:
-        return self._sum / self._count if self._count else None
+    def actions(self, safe: bool, restore: bool, context: TickContext) -> list[Action]:
+        """Return the writes of this tick.
+
+        In a tick without data (*safe*) the decision stays, or ends on *restore*. On a resync every
+        cgroup is checked, also if the decision did not change.
+        """
+        index, was = context.workload_index, self.on
+        if safe:
+            self.on = was and not restore
+        else:
+            wanted = any(profile.sched_idle for profile in index.profiles)
+            self.on = self._latch.update(wanted, context.now_ns)
+        if self.on is was and not context.resync:
+            return []
+        return context.knobs.switch(
+            self.on,
+            Knob.SCHED_IDLE,
+            index.idle_targets,
+            "a latency-sensitive service is present: sched-idle for best-effort",
+            "restore cpu.idle and the weight: sched-idle is off now",
+            context.now_ns,
+        )
 
 
+@dataclass(slots=True)
 class CookieGate:
     """Decides in every tick whether best-effort work carries a cookie.
 
@@ -67,30 +100,17 @@ class CookieGate:
     ``settings`` leave the decision and the waiting times as they are.
     """
 
-    __slots__ = (
-        "_after",
-        "_backoff",
-        "_before",
-        "_latch",
-        "_not_before_ns",
-        "_since_ns",
-        "_verifying",
-        "on",
-        "settings",
-        "verdict",
-    )
-
-    def __init__(self, settings: CoreSettings) -> None:
-        self.settings = settings
-        self._latch = HoldOffLatch(HOLD_NS)
-        self._backoff = Backoff(HOLD_NS, _LONGEST_NS)
-        self._not_before_ns = 0
-        self._since_ns: int | None = None  # the start of the engagement, or else of the need
-        self._before = _Mean()
-        self._after = _Mean()
-        self._verifying = False
-        self.on = False
-        self.verdict: Verdict | None = None
+    settings: CoreSettings
+    on: bool = False
+    verdict: Verdict | None = None
+    _latch: HoldOffLatch = field(default_factory=lambda: HoldOffLatch(_HOLD_NS))
+    _backoff: Backoff = field(default_factory=lambda: Backoff(_HOLD_NS, 60 * _HOLD_NS))
+    _not_before_ns: int = 0
+    _since_ns: int | None = None  # the start of the engagement, or else of the need
+    # The deviations before the engagement, and after it.
+    _before: list[float] = field(default_factory=list)
+    _after: list[float] = field(default_factory=list)
+    _verifying: bool = False
 
     def actions(
         self, loops: ChannelLoops, overlap: float | None, yields: bool, context: TickContext
@@ -167,13 +187,13 @@ class CookieGate:
             return
         if self._since_ns is None:
             self._since_ns = now_ns
-            self._before = _Mean()
-        self._before.add(deviation)
+            self._before = []
+        self._before.append(deviation)
         if now_ns - self._since_ns >= _BEFORE_NS:
             self._start(
                 now_ns,
                 f"{SET}: services shared cores with it for {overlap:.0%} of "
-                f"their time, deviation {self._before.value:.2f} on the cache channel",
+                f"their time, deviation {_mean(self._before):.2f} on the cache channel",
                 verify=True,
             )
 
@@ -181,7 +201,7 @@ class CookieGate:
         self.on = True
         self._verifying = verify
         self._since_ns = now_ns
-        self._after = _Mean()
+        self._after = []
         self._latch.update(needed=True, now_ns=now_ns)
         self._report(text)
 
@@ -192,17 +212,17 @@ class CookieGate:
         if self._verifying:
             # The first third is left out, because windows and filters still hold old values.
             if deviation is not None and age_ns >= settings.verify_ns // 3:
-                self._after.add(deviation)
+                self._after.append(deviation)
             if age_ns >= settings.verify_ns:
-                self._conclude(now_ns, self._after.value)
+                self._conclude(now_ns)
         elif not self._latch.update(needed, now_ns):
             self._stop(f"{REMOVED}the cache channel has not needed them for a while")
 
-    def _conclude(self, now_ns: int, after: float | None) -> None:
-        if after is None:
+    def _conclude(self, now_ns: int) -> None:
+        if not self._after:
             self._stop(f"{REMOVED}their effect could not be verified, no service showed it")
             return
-        before = self._before.value or 0.0
+        before, after = _mean(self._before), _mean(self._after)
         numbers = f"deviation {before:.2f} before, {after:.2f} with them"
         self._verifying = False
         if before - after >= DEAD_ZONE:
@@ -212,7 +232,7 @@ class CookieGate:
             return
         pause_ns = round(self._backoff.next())
         self._not_before_ns = now_ns + pause_ns
-        self._latch = HoldOffLatch(HOLD_NS)
+        self._latch = HoldOffLatch(_HOLD_NS)
         self._stop(f"{IN_VAIN}({numbers}); next try after {format_duration(pause_ns)}")
 
     def _stop(self, text: str) -> None:
@@ -223,6 +243,10 @@ class CookieGate:
 
     def _report(self, text: str) -> None:
         self.verdict = Verdict(subject=Knob.CORE_COOKIE, text=text)
+
+
+def _mean(deviations: Sequence[float]) -> float:
+    return sum(deviations) / len(deviations)
 
 
 def _obstacle(mode: CoreMode, *, possible: bool, yields: bool, services: bool) -> str:

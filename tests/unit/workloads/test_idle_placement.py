@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.writes.sched_idle import idle_placement, yields_to
+from controller.workloads.idle_placement import idle_placement, yields_to
 
 PODS = "/pods"
 

@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sched-idle for best-effort work: when it is on, and on which cgroup cpu.idle is set.
+"""On which cgroup cpu.idle is set for each best-effort workload.
 
 cpu.idle orders siblings only. An idle cgroup inside a parent of normal weight has that parent's
 weight for itself, and still gets half of the machine beside the parent's siblings (measured); idle
@@ -8,10 +8,6 @@ on the parent leaves it nothing. So cpu.idle is set on an ancestor, under two co
 nothing but best-effort work below the ancestor, and the best-effort work then yields to a service
 to which it would not yield otherwise. It is set no higher than that, because a service that starts
 later may be placed there.
-
-The exception are cgroups whose weight another program writes, such as those of kubelet: the kernel
-refuses a weight for an idle cgroup, and kubelet does not start after such a refusal. They get the
-lowest weight instead (``Workload.may_idle``), or stay as they are.
 """
 
 from collections import Counter
@@ -19,61 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from operator import itemgetter
 
-from controller.core.channels.ladder import TickContext
-from controller.core.decision import Action
-from controller.core.model import Knob
-from controller.core.pace.limiters import HoldOffLatch
-from controller.core.units import NS_PER_SEC
-
-__all__ = (
-    "HOLD_NS",
-    "SchedIdlePolicy",
-    "idle_placement",
-    "yields_to",
-)
-
-# How long a knob of two states stays on after it was last needed.
-HOLD_NS = 60 * NS_PER_SEC
-
-
-class SchedIdlePolicy:
-    """On while a service is present whose profile wants sched-idle, and a minute longer.
-
-    ``on`` is the decision of the last tick.
-    """
-
-    __slots__ = ("_latch", "on")
-
-    def __init__(self) -> None:
-        self._latch = HoldOffLatch(HOLD_NS)
-        self.on = False
-
-    def end_hold(self) -> None:
-        """End the hold-off: if the new profiles do not want sched-idle, it ends at once."""
-        self._latch = HoldOffLatch(HOLD_NS)
-
-    def actions(self, safe: bool, restore: bool, context: TickContext) -> list[Action]:
-        """Return the writes of this tick.
-
-        In a tick without data (*safe*) the decision stays, or ends on *restore*. On a resync every
-        cgroup is checked, also if the decision did not change.
-        """
-        index, was = context.workload_index, self.on
-        if safe:
-            self.on = was and not restore
-        else:
-            wanted = any(profile.sched_idle for profile in index.profiles)
-            self.on = self._latch.update(wanted, context.now_ns)
-        if self.on is was and not context.resync:
-            return []
-        return context.knobs.switch(
-            self.on,
-            Knob.SCHED_IDLE,
-            index.idle_targets,
-            "a latency-sensitive service is present: sched-idle for best-effort",
-            "restore cpu.idle and the weight: sched-idle is off now",
-            context.now_ns,
-        )
+__all__ = ("idle_placement", "yields_to")
 
 
 def idle_placement(

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from controller.core.settings import CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC
-from controller.core.writes.core_scheduling import CookieGate
+from controller.core.writes.switches import CookieGate
 
 AUTO = CoreSettings(CoreMode.AUTO, overlap_min=0.1, verify_ns=30 * NS_PER_SEC)
 
