@@ -12,12 +12,7 @@ import math
 
 from controller.core.channels.cpu_channel import CpuChannel
 from controller.core.channels.ladder import TickContext
-from controller.core.channels.ladder_channel import (
-    LadderChannel,
-    SharedQuotaRung,
-    facts_for,
-    rungs_of,
-)
+from controller.core.channels.ladder_channel import LadderChannel, SharedQuotaRung, rungs_of
 from controller.core.decision import Action
 from controller.core.harm.cut import Claim, Deeds, relative_harm
 from controller.core.harm.harm_finder import HarmFinder
@@ -43,21 +38,6 @@ class Channels:
 
     A channel is made again when the knobs that it can move change.
     """
-
-    __slots__ = (
-        "_blocked",
-        "_harm",
-        "_micro_probes",
-        "_parents",
-        "_requested_limits",
-        "_routing",
-        "_settings",
-        "_shared_quota",
-        "_usage",
-        "cpu",
-        "ladders",
-        "loops",
-    )
 
     def __init__(self, settings: Settings) -> None:
         self._settings = _without_trials(settings)
@@ -88,10 +68,9 @@ class Channels:
         ladders = []
         for channel in Channel:
             if channel is not Channel.CPU:
-                facts = facts_for(channel, settings)
+                facts, rungs = rungs_of(channel, settings, self._shared_quota)
                 ladder = before.get(channel)
                 if ladder is None or ladder.facts != facts:
-                    rungs = rungs_of(channel, settings, self._shared_quota)
                     ladder = LadderChannel(channel, settings, rungs, facts)
                 ladders.append(ladder)
         self.ladders = tuple(ladders)
@@ -179,7 +158,6 @@ class Channels:
             now_ns=snapshot.time_ns,
             dt_s=min(dt_ns - left_out_ns, 2 * settings.tick_ns) / 1e9,
             resync=self._blocked is None or not knobs.quiet,
-            host=settings.host,
             tracker=tracker,
             workload_index=workload_index,
             knobs=knobs,

@@ -4,11 +4,12 @@
 
 from collections.abc import Mapping, Sequence, Set
 
+from controller.core.channels.allocator import ProportionalAllocator, Users
 from controller.core.channels.ladder import TickContext, limits_of
-from controller.core.channels.rungs.allocator import ProportionalAllocator, Users
 from controller.core.harm.cut import Claim, relative_harm
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import WindowReading
+from controller.core.knob_values import MAX_PERIOD_US, MIN_QUOTA_US
 from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.evidence import Evidence
 from controller.core.model import CgroupId, Channel, Knob
@@ -17,9 +18,6 @@ from controller.core.settings import IndicatorSpec, SafeState, Settings
 from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuChannel",)
-
-# The least quota that the kernel accepts is 1 ms, here per second.
-_LEAST_CPUS = 0.001
 
 
 class CpuChannel:
@@ -35,7 +33,8 @@ class CpuChannel:
         self._settings = settings
         self.loops = ChannelLoops(Channel.CPU, settings)
         self._limiter = PacedLimiter(self.loops)
-        self.rung = ProportionalAllocator(float(settings.host.cpus), _LEAST_CPUS, low_floors=True)
+        least_cpus = MIN_QUOTA_US / MAX_PERIOD_US
+        self.rung = ProportionalAllocator(float(settings.host.cpus), least_cpus, low_floors=True)
 
     @property
     def demand(self) -> float:

@@ -22,11 +22,14 @@ from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Channel, Knob
 from controller.core.pace.limiters import EDGE
-from controller.core.settings import HostFacts, KnobLimits
+from controller.core.settings import KnobLimits
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("Ladder", "Rung", "TickContext", "limits_of")
+__all__ = ("AT_STOP", "Ladder", "Rung", "TickContext", "limits_of")
+
+# From this demand on every knob of a channel counts as at its strictest setting.
+AT_STOP = 0.99
 
 
 class TickContext(NamedTuple):
@@ -42,7 +45,6 @@ class TickContext(NamedTuple):
     now_ns: int
     dt_s: float
     resync: bool
-    host: HostFacts
     tracker: IndicatorTracker
     workload_index: WorkloadIndex
     knobs: KnobState

@@ -8,35 +8,21 @@ The last rung of the cache channel is cpu.quota, which the cpu channel writes.
 from dataclasses import replace
 from functools import cache
 
+from controller.core.channels.divided import IoMaxRung, LinkCeilingRung, MemoryHighRung
 from controller.core.channels.ladder import Ladder, Rung, TickContext
 from controller.core.channels.rung_trial import Front, RungTrial, count
-from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
-from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
-from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
+from controller.core.channels.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Verdict
 from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.evidence import Evidence
 from controller.core.loop.selector import Choice
 from controller.core.model import Channel, Knob
 from controller.core.pace.channel_pace import PacedLimiter
-from controller.core.settings import (
-    DiskFacts,
-    IndicatorSpec,
-    LinkFacts,
-    ResctrlFacts,
-    SafeState,
-    Settings,
-)
+from controller.core.settings import IndicatorSpec, SafeState, Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service
 
-__all__ = (
-    "LadderChannel",
-    "MemoryLimitRung",
-    "SharedQuotaRung",
-    "facts_for",
-    "rungs_of",
-)
+__all__ = ("LadderChannel", "MemoryLimitRung", "SharedQuotaRung", "rungs_of")
 
 
 class SharedQuotaRung(Rung):
@@ -77,46 +63,21 @@ class MemoryLimitRung(Rung):
         return f"page cache limited by {self.part:.0%}" if self.part else "page cache not limited"
 
 
-# The facts of the host that the rungs of a channel are made from.
-Facts = (
-    ResctrlFacts
-    | tuple[LinkFacts, ...]
-    | tuple[tuple[DiskFacts, ...], bool]
-    | tuple[int | None, bool]
-    | None
-)
-
-
 class LadderChannel:
     """A channel with a ladder: its loops, their evidence (the use of the resource), its rungs.
 
     ``verdicts``: what a trial of the rungs began with or showed in the last tick.
     """
 
-    __slots__ = (
-        "_law",
-        "_limiter",
-        "_quota",
-        "_safe_state",
-        "_trial",
-        "_updated_s",
-        "channel",
-        "facts",
-        "ladder",
-        "loops",
-        "verdicts",
-    )
-
     def __init__(
-        self, channel: Channel, settings: Settings, rungs: list[Rung], facts: Facts
+        self, channel: Channel, settings: Settings, rungs: list[Rung], facts: object
     ) -> None:
         """*rungs* were made from *facts*."""
         self.channel = channel
         self.facts = facts
         # The second in which the ladder was updated.
         self._updated_s: int | None = None
-        self._safe_state = settings.safe_state
-        self._law = settings.law
+        self._settings = settings
         # The rung of the quota, if there are others in front of it that a trial can let go.
         self._quota = next((each for each in rungs[1:] if each.knob is Knob.CPU_QUOTA), None)
         self._trial = RungTrial()
@@ -137,9 +98,8 @@ class LadderChannel:
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
-        self._safe_state = settings.safe_state
-        self._law = settings.law
-        if not self._law.rungs_by_work:
+        self._settings = settings
+        if not settings.law.rungs_by_work:
             self._end_trial()
         self.loops.reconfigure(settings)
 
@@ -184,7 +144,7 @@ class LadderChannel:
         rescaled = ladder.rescale(limiter.applied, context)
         if rescaled != limiter.applied:
             limiter.jump(rescaled)
-        if self._law.rungs_by_work and self._quota is not None and not hold:
+        if self._settings.law.rungs_by_work and self._quota is not None and not hold:
             self._try_rungs(self._quota, context)
         choice = self.loops.bid(
             context.tracker,
@@ -206,7 +166,7 @@ class LadderChannel:
                 choice = limiter.move(
                     choice,
                     limits,
-                    self._law,
+                    self._settings.law,
                     context.now_ns,
                     context.dt_s,
                     len(ladder.usable),
@@ -277,35 +237,29 @@ class LadderChannel:
 
     def _go_safe(self, context: TickContext) -> None:
         self._limiter.applied = 0.0
-        if self._safe_state is SafeState.FLOOR and self.ladder.usable:
+        if self._settings.safe_state is SafeState.FLOOR and self.ladder.usable:
             self.ladder.apply(1.0, context)
         else:
             self.ladder.release()
 
 
-def facts_for(channel: Channel, settings: Settings) -> Facts:
-    """Return the facts that the rungs of a channel are made from."""
+def rungs_of(
+    channel: Channel, settings: Settings, quota: SharedQuotaRung
+) -> tuple[object, list[Rung]]:
+    """Return the facts of this host, and the rungs that they allow, cheapest first.
+
+    *quota* is that of the planner.
+    """
     host = settings.host
     if channel is Channel.CACHE:
-        return host.resctrl
+        facts = host.resctrl
+        return facts, [*([CacheWaysRung(facts), MbaRung(facts)] if facts else []), quota]
     if channel is Channel.NETWORK:
-        return host.links
+        return host.links, [LinkCeilingRung(host.links)] if host.links else []
     if channel is Channel.MEMORY:
-        return host.memory_bytes, settings.memory is not None
-    return host.disks, host.io_weight
-
-
-def rungs_of(channel: Channel, settings: Settings, quota: SharedQuotaRung) -> list[Rung]:
-    """Return the rungs that this host allows, cheapest first; *quota* is that of the planner."""
-    host = settings.host
-    if channel is Channel.CACHE:
-        return [*([CacheWaysRung(), MbaRung()] if host.resctrl else []), quota]
-    if channel is Channel.NETWORK:
-        return [LinkCeilingRung(host.links)] if host.links else []
-    if channel is Channel.MEMORY:
-        if not host.memory_bytes:
-            return []
-        guarded = [MemoryLimitRung()] if settings.memory is not None else []
-        return [MemoryHighRung(host.memory_bytes), *guarded]
+        size, guard = host.memory_bytes, settings.memory is not None
+        rungs = [MemoryHighRung(size), *([MemoryLimitRung()] if guard else [])] if size else []
+        return (size, guard), rungs
     weights = [IoWeightRung()] if host.io_weight else []
-    return [*weights, *([IoMaxRung(host.disks)] if host.disks else [])]
+    limits = [IoMaxRung(host.disks)] if host.disks else []
+    return (host.disks, host.io_weight), [*weights, *limits]

@@ -4,22 +4,28 @@
 
 import pytest
 
+from controller.core.channels.divided import IoMaxRung, LinkCeilingRung, MemoryHighRung
 from controller.core.channels.ladder import Rung, TickContext, limits_of
 from controller.core.channels.ladder_channel import MemoryLimitRung, SharedQuotaRung
-from controller.core.channels.rungs.allocated import IoMaxRung, MemoryHighRung
-from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
-from controller.core.channels.rungs.stepped import CacheWaysRung, IoWeightRung, MbaRung
+from controller.core.channels.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target, TargetKind
-from controller.core.settings import DiskFacts, HostFacts
+from controller.core.settings import DiskFacts, ResctrlFacts
 from controller.core.tuning import DEFAULT_LIMITS
 from controller.core.workload_index import WorkloadIndex
 
+RESCTRL = ResctrlFacts((0,))
 RUNGS = (
-    *(CacheWaysRung(), MbaRung(), SharedQuotaRung(), LinkCeilingRung(()), MemoryLimitRung()),
+    *(
+        CacheWaysRung(RESCTRL),
+        MbaRung(RESCTRL),
+        SharedQuotaRung(),
+        LinkCeilingRung(()),
+        MemoryLimitRung(),
+    ),
     *(MemoryHighRung(1 << 30), IoWeightRung(), IoMaxRung((DiskFacts("8:0", 1e8, 1e8),))),
 )
 
@@ -40,7 +46,6 @@ def context(scope: str, *, guarded: bool = True, known: bool = True) -> TickCont
         now_ns=0,
         dt_s=1.0,
         resync=False,
-        host=HostFacts(cpus=2),
         tracker=IndicatorTracker(),
         workload_index=WorkloadIndex([], {}),
         knobs=knobs,

@@ -33,7 +33,7 @@ def context(cpus: float = 4.0) -> TickContext:
     finder._models["web"] = model
     unused = cast("Any", None)
     tracker = cast("Any", FakeTracker(cpus))
-    return TickContext(0, 0.2, False, unused, tracker, unused, unused, unused, finder)
+    return TickContext(0, 0.2, False, tracker, unused, unused, unused, finder)
 
 
 def loops(excess: float | None) -> ChannelLoops:

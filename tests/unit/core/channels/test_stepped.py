@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.channels.rungs.mba_curve import MbaCurve
+from controller.core.channels.stepped import MbaCurve
 from controller.core.model import CgroupId
 from controller.core.settings import MbaUnit, ResctrlFacts
 from tests.support.loops.closed_loop import SECOND_NS
@@ -14,14 +14,14 @@ PERCENT = ResctrlFacts(domains=(0,), mba_min=10, mba_max=100, mba_step=10, bandw
 
 def test_half_the_bandwidth_is_half_on_any_percent_scale() -> None:
     """A value of 50 % leaves nine tenths of the bandwidth, so half of it is at a lower value."""
-    curve = MbaCurve()
+    curve = MbaCurve(PERCENT)
     user = CgroupId("cpu", 1)
     real = {100: 10e9, 50: 9e9, 20: 5e9}
     now_ns = 0
     for value in (100, 50, 20):
         for _ in range(60):
             now_ns += SECOND_NS
-            curve.update(value, PERCENT, {user: real[value]}, now_ns)
+            curve.update(value, {user: real[value]}, now_ns)
     assert curve.part_at(100) == 1.0
     assert curve.part_at(50) == pytest.approx(0.9)
     assert curve.part_at(20) == pytest.approx(0.5)
@@ -31,26 +31,26 @@ def test_half_the_bandwidth_is_half_on_any_percent_scale() -> None:
 
 
 def test_an_idle_program_changes_nothing() -> None:
-    curve = MbaCurve()
+    curve = MbaCurve(PERCENT)
     user = CgroupId("cpu", 1)
     for second in range(60):
-        curve.update(100, PERCENT, {user: 10e9}, second * SECOND_NS)
+        curve.update(100, {user: 10e9}, second * SECOND_NS)
     for second in range(60, 200):
-        curve.update(50, PERCENT, {user: 0.1e9}, second * SECOND_NS)
+        curve.update(50, {user: 0.1e9}, second * SECOND_NS)
     assert curve.part_at(50) == 0.5
 
 
 def test_without_a_measurement_the_scale_is_linear() -> None:
-    curve = MbaCurve()
+    curve = MbaCurve(PERCENT)
     for second in range(60):
-        curve.update(40, PERCENT, {}, second * SECOND_NS)
+        curve.update(40, {}, second * SECOND_NS)
     assert curve.part_at(40) == 0.4
 
 
 @pytest.mark.parametrize(("unit", "value"), [(MbaUnit.ABSOLUTE, 40), (MbaUnit.MBPS, 4768)])
 def test_absolute_units_are_parts_of_the_bandwidth_in_use(unit: MbaUnit, value: int) -> None:
     facts = ResctrlFacts(domains=(0,), mba_unit=unit, mba_min=1, mba_max=1 << 20, bandwidth=True)
-    curve = MbaCurve()
+    curve = MbaCurve(facts)
     for second in range(10):
-        curve.update(1 << 20, facts, {CgroupId("cpu", 1): 10e9}, second * SECOND_NS)
+        curve.update(1 << 20, {CgroupId("cpu", 1): 10e9}, second * SECOND_NS)
     assert curve.part_at(value) == pytest.approx(0.5, rel=0.01)

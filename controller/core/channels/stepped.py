@@ -4,17 +4,17 @@
 
 Cache ways and memory bandwidth (resctrl) are the first two rungs of the cache channel. They act on
 the resctrl group that best-effort's tasks are in; every domain gets the same setting. io.weight is
-the first rung of the io channel.
+the first rung of the io channel. ``MbaCurve`` learns what each setting of the memory bandwidth
+really leaves.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 import math
 
 from controller.core.channels.ladder import Rung, TickContext
-from controller.core.channels.rungs.mba_curve import MbaCurve
 from controller.core.decision import Action
-from controller.core.knob_comparison import is_stricter
+from controller.core.indicators.counters import smoothing
 from controller.core.knob_values import (
     format_amount,
     format_bandwidth,
@@ -26,20 +26,27 @@ from controller.core.knob_values import (
 )
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.core.pace.limiters import StepSelector, rescale
-from controller.core.settings import KnobLimits, MbaUnit
+from controller.core.settings import KnobLimits, MbaUnit, ResctrlFacts
+from controller.core.units import NS_PER_SEC
 
-__all__ = (
-    "CacheWaysRung",
-    "IoWeightRung",
-    "MbaRung",
-    "SteppedRung",
-)
+__all__ = ("CacheWaysRung", "IoWeightRung", "MbaCurve", "MbaRung")
 
 # io.weight of a cgroup with no weight set (block/blk-cgroup.h, CGROUP_WEIGHT_DFL).
 _DEFAULT_WEIGHT = 100.0
 # An absolute MBA scale may have thousands of values; this many of them, in equal factors, are
 # enough.
 _MOST_SETTINGS = 24
+
+# The smoothed bandwidth shows the effect of a new value after this time.
+_SETTLE_NS = 3 * NS_PER_SEC
+# Time constants: a measurement above the learned one is adopted quickly, one below it slowly,
+# because best-effort may only have had less to do for a moment.
+_MORE_S = 1.0
+_LESS_S = 30.0
+_LEAST = 0.01
+# A bandwidth below this part of the expected one is not limited by the value, and teaches nothing.
+_IDLE_PART = 0.3
+_BYTES_PER_UNIT = {MbaUnit.ABSOLUTE: 1e9 / 8, MbaUnit.MBPS: 2.0**20}
 
 
 class SteppedRung(Rung):
@@ -67,7 +74,7 @@ class SteppedRung(Rung):
 
     def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Update the scale, and return the demand that stands on it for what *part* stood for."""
-        before, self._scale = self._scale, self._edges(limits, context)
+        before, self._scale = self._scale, self._edges(limits)
         return rescale(part, before, self._scale)
 
     def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
@@ -89,15 +96,7 @@ class SteppedRung(Rung):
             key = (target.scope, target.id, self.knob)
             original = context.knobs.original(*key)
             value = None if original is None or not level else self._value(original)
-            stricter = (
-                value is not None
-                and original is not None
-                and is_stricter(self.knob, value, original)
-            )
-            if value is not None and stricter:
-                action = context.knobs.request(*key, value, reason, context.now_ns)
-            else:
-                action = context.knobs.restore(*key, reason, context.now_ns)
+            action = context.knobs.limit(*key, value, reason, context.now_ns)
             if action is not None:
                 actions.append(action)
         return actions
@@ -108,7 +107,7 @@ class SteppedRung(Rung):
         self._steps.release()
 
     @abstractmethod
-    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+    def _edges(self, limits: KnobLimits) -> Sequence[float]:
         """Return the largest part that each setting satisfies, from 0 (free) to 1 (strictest)."""
 
     @abstractmethod
@@ -138,7 +137,7 @@ class IoWeightRung(SteppedRung):
         left = max(0.5**self.level, self._floor / _DEFAULT_WEIGHT)
         return f"io.weight at {left:.0%}"
 
-    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
+    def _edges(self, limits: KnobLimits) -> Sequence[float]:
         self._floor = max(1.0, limits.floor)
         steps = max(1, math.ceil(math.log2(max(2.0, _DEFAULT_WEIGHT / self._floor))))
         return [number / steps for number in range(steps + 1)]
@@ -151,30 +150,109 @@ class IoWeightRung(SteppedRung):
 class CacheWaysRung(SteppedRung):
     """Takes cache ways from best-effort's group, highest first; services keep the whole cache."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: ResctrlFacts) -> None:
         super().__init__(Knob.LLC_WAYS)
+        self._facts = facts
         self._ways: tuple[int, ...] = ()
 
     def usable(self, context: TickContext) -> bool:
         """Return whether there is a group to move, and more than one cache way to divide."""
-        facts = context.host.resctrl
-        return facts is not None and facts.llc_ways > 1 and super().usable(context)
+        return self._facts.llc_ways > 1 and super().usable(context)
 
     def describe(self) -> str:
         """Return the number of ways that best-effort may use."""
         return f"{self._ways[self.level]} cache ways" if self.level else "all cache ways"
 
-    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
-        facts = context.host.resctrl
-        assert facts is not None
-        fewest = max(1, facts.llc_min_ways, math.ceil(limits.floor))
-        self._ways = tuple(range(facts.llc_ways, fewest - 1, -1)) or (facts.llc_ways,)
-        return _geometric([ways / facts.llc_ways for ways in self._ways])
+    def _edges(self, limits: KnobLimits) -> Sequence[float]:
+        most = self._facts.llc_ways
+        fewest = max(1, self._facts.llc_min_ways, math.ceil(limits.floor))
+        self._ways = tuple(range(most, fewest - 1, -1)) or (most,)
+        return _geometric([ways / most for ways in self._ways])
 
     def _value(self, original: KnobValue) -> KnobValue:
         masks = parse_masks(original)
         ways = self._ways[self.level]
         return format_masks({domain: lowest_ways(mask, ways) for domain, mask in masks.items()})
+
+
+class MbaCurve:
+    """The part of the unthrottled bandwidth that each MBA value leaves, in (0, 1], as measured.
+
+    Intel's percent scale throttles requests, and what that does to the bandwidth depends on the
+    program: 50 % may leave nine tenths of it. So the bandwidth of best-effort is measured at each
+    value in use. Values not used so far are interpolated. Without any measurement the percent scale
+    is taken as it is.
+    """
+
+    __slots__ = ("_facts", "_full", "_last_ns", "_learned", "_since_ns", "_value", "_wanted")
+
+    def __init__(self, facts: ResctrlFacts) -> None:
+        self._facts = facts
+        # The unthrottled bandwidth of each user, and of all together.
+        self._full: dict[Hashable, float] = {}
+        self._learned: dict[int, float] = {}
+        self._value: int | None = None
+        self._since_ns = 0
+        self._last_ns = 0
+        self._wanted: float | None = None
+
+    def update(self, value: int, rates: Mapping[Hashable, float], now_ns: int) -> None:
+        """Take the bandwidth of each best-effort user at *value*, in bytes/s.
+
+        Empty *rates*: not measured.
+        """
+        facts = self._facts
+        if value != self._value:
+            self._value, self._since_ns = value, now_ns
+        dt_s, self._last_ns = (now_ns - self._last_ns) / 1e9, now_ns
+        if now_ns - self._since_ns < _SETTLE_NS:
+            return
+        self._update_full(value, rates, dt_s)
+        if facts.mba_unit is not MbaUnit.PERCENT or value >= facts.mba_max or not self._wanted:
+            return
+        part = min(1.0, max(_LEAST, sum(rates.values()) / self._wanted))
+        if part >= _IDLE_PART * self.part_at(value):
+            known = self._learned.get(value, part)
+            weight = smoothing(dt_s, _MORE_S if part > known else _LESS_S)
+            self._learned[value] = known + weight * (part - known)
+
+    def _update_full(self, value: int, rates: Mapping[Hashable, float], dt_s: float) -> None:
+        """Update the unthrottled bandwidth of each user, which shows only at the largest value."""
+        keep = math.exp(-dt_s / _LESS_S)
+        full: dict[Hashable, float] = {}
+        for user, rate in rates.items():
+            known = self._full.get(user)
+            if value < self._facts.mba_max:
+                full[user] = max(rate, rate / self.part_at(value) if known is None else known)
+            else:
+                full[user] = max(rate, rate + keep * ((known or 0.0) - rate))
+        self._full = full
+        self._wanted = sum(full.values()) or None
+
+    def part_at(self, value: int) -> float:
+        """Return the part of the bandwidth that *value* is expected to leave, in (0, 1]."""
+        facts = self._facts
+        if value >= facts.mba_max:
+            return 1.0
+        if facts.mba_unit is MbaUnit.PERCENT and self._learned:
+            part = self._interpolate(value, facts.mba_max)
+        elif facts.mba_unit is MbaUnit.PERCENT or self._wanted is None:
+            part = value / facts.mba_max
+        else:
+            limit = value * _BYTES_PER_UNIT[facts.mba_unit] * max(1, len(facts.domains))
+            part = min(1.0, limit / self._wanted)
+        return max(_LEAST, part)
+
+    def _interpolate(self, value: int, full: int) -> float:
+        """Return the part on the line between the nearest measured values."""
+        below, low = 0, 0.0
+        for measured, part in sorted(self._learned.items()):
+            # A larger value never leaves less: a smaller part was measured while less was used.
+            part = max(part, low)
+            if measured >= value:
+                return low + (part - low) * (value - below) / (measured - below)
+            below, low = measured, part
+        return low + (1.0 - low) * (value - below) / (full - below)
 
 
 class MbaRung(SteppedRung):
@@ -184,23 +262,20 @@ class MbaRung(SteppedRung):
     part, because half of the percent scale is not half of the bandwidth.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, facts: ResctrlFacts) -> None:
         super().__init__(Knob.MBA)
-        self._curve = MbaCurve()
+        self._facts = facts
+        self._curve = MbaCurve(facts)
         self._values: tuple[int, ...] = ()
-        self._unit = MbaUnit.PERCENT
 
     def usable(self, context: TickContext) -> bool:
         """Return whether there is a group to move, and hardware that throttles."""
-        facts = context.host.resctrl
-        return facts is not None and facts.mba_max > facts.mba_min and super().usable(context)
+        return self._facts.mba_max > self._facts.mba_min and super().usable(context)
 
     def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
         """Learn from the bandwidth at the value in force, which may move *part* on the scale."""
-        facts = context.host.resctrl
-        assert facts is not None
-        value = self._values[self.level] if self.level else facts.mba_max
-        self._curve.update(value, facts, context.usage.bandwidth.rates, context.now_ns)
+        value = self._values[self.level] if self.level else self._facts.mba_max
+        self._curve.update(value, context.usage.bandwidth.rates, context.now_ns)
         return super().rescale(part, limits, context)
 
     def describe(self) -> str:
@@ -208,22 +283,18 @@ class MbaRung(SteppedRung):
         if not self.level:
             return "full memory bandwidth"
         unit = {MbaUnit.PERCENT: "%", MbaUnit.ABSOLUTE: "/8 GB/s", MbaUnit.MBPS: " MB/s"}
-        return f"memory bandwidth {self._values[self.level]}{unit[self._unit]}"
+        return f"memory bandwidth {self._values[self.level]}{unit[self._facts.mba_unit]}"
 
-    def _edges(self, limits: KnobLimits, context: TickContext) -> Sequence[float]:
-        facts = context.host.resctrl
-        assert facts is not None
-        self._unit = facts.mba_unit
-        values = _grid(facts.mba_min, facts.mba_max, facts.mba_step)
-        if facts.mba_unit is MbaUnit.PERCENT:
-            least = 100 * limits.floor
-            self._values = tuple(value for value in values if value >= least)
-        else:
-            self._values = tuple(
-                value for value in values if self._curve.part_at(value) >= limits.floor
-            )
-        self._values = self._values or (facts.mba_max,)
-        return _geometric([self._curve.part_at(value) for value in self._values])
+    def _edges(self, limits: KnobLimits) -> Sequence[float]:
+        facts, part_at = self._facts, self._curve.part_at
+        is_percent = facts.mba_unit is MbaUnit.PERCENT
+        values = (
+            value
+            for value in _grid(facts.mba_min, facts.mba_max, facts.mba_step)
+            if (value / 100 if is_percent else part_at(value)) >= limits.floor
+        )
+        self._values = tuple(values) or (facts.mba_max,)
+        return _geometric([part_at(value) for value in self._values])
 
     def _value(self, original: KnobValue) -> KnobValue:
         value = self._values[self.level]

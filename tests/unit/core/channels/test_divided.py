@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ceilings of shaped links over time."""
 
+from controller.core.channels.divided import LinkCeilingRung
 from controller.core.channels.ladder import TickContext
-from controller.core.channels.rungs.link_ceiling import LinkCeilingRung
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import Knob, Target, TargetKind
-from controller.core.settings import HostFacts, LinkFacts
+from controller.core.settings import LinkFacts
 from controller.core.tuning import DEFAULT_LIMITS
 from controller.core.workload_index import WorkloadIndex
 from tests.support.loops.closed_loop import SECOND_NS
@@ -26,7 +26,6 @@ def test_after_a_release_at_once_nothing_is_held() -> None:
             now_ns=second * SECOND_NS,
             dt_s=1.0,
             resync=False,
-            host=HostFacts(cpus=2, links=(LINK,)),
             tracker=IndicatorTracker(),
             workload_index=WorkloadIndex([], {}),
             knobs=KnobState(),

@@ -8,13 +8,20 @@ about proportional to the quota, and its deviation is logarithmic, so the loop s
 everywhere. With a linear total the gain at the floor would be thirty times that at the ceiling.
 
 The total is divided by harm where it is known: the workload that does most loses most.
+
+Where the workloads below a common parent are too many for one amount each, the parent gets one too:
+the kernel has a least quota, and those of hundreds of workloads add up to more than a full squeeze
+may leave. It is the sum of what each of them would have without the least quota. The parent has it
+only while the difference matters.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
 import math
+from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.core.channels.rungs.common_parent import lower_floors, parent_amounts
 from controller.core.harm.cut import (
     HARDLY_CUT,
     allocate,
@@ -23,23 +30,19 @@ from controller.core.harm.cut import (
     share_by_request,
     share_unused,
 )
+from controller.core.knobs.grants import NOISE
 from controller.core.model import CgroupId
 from controller.core.pace.limiters import Headroom, HoldOffLatch, SteadyAmounts
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("ProportionalAllocator", "Users", "total_for")
+__all__ = ("ProportionalAllocator", "Users", "lower_floors", "parent_amounts", "total_for")
 
 # A workload that uses this part of its grant or more is limited by the grant, and would use more
 # without it.
 _LIMITED = 0.85
 _WANT_DECAY_S = 30.0
-# What innocent work gets at least, as a multiple of its want. A want is not above the grant that
-# limits it, so with this room it doubles in each second until the grant does not limit any more.
-_ROOM = 2.0
 # A want below this part of the least amount counts as no want.
 _NOTHING = 1e-3
-# A workload without a grant gets one only if it would lose more than this part of its want.
-_LEAST_CUT = 0.05
 # The total is divided anew when it moved by this part, when workloads without a grant use that much
 # more of it, or after a second: with a thousand workloads the division is the longest part of a
 # tick.
@@ -52,12 +55,9 @@ _FLOORS = 0.25
 # The same with low floors: a hundred workloads with a quarter of 16 CPUs hurt a service almost as
 # much as without a squeeze. Two workloads keep the floor of the configuration also on small nodes.
 _LOW_FLOORS = 0.02
-_FEW = 2
 # By this factor the want of a workload grows at each division towards its part by request, while
 # it uses what it has.
 _GROWTH = 1.25
-_NO_PARENTS: Mapping[CgroupId, CgroupId] = {}
-_NO_REQUESTS: Mapping[CgroupId, float] = {}
 
 
 def total_for(demand: float, floor: float, ceiling: float) -> float:
@@ -84,13 +84,14 @@ class Users(NamedTuple):
     number: int
     floor_each: float
     blocked: frozenset[CgroupId] = frozenset()
-    parents: Mapping[CgroupId, CgroupId] = _NO_PARENTS
-    requests: Mapping[CgroupId, float] = _NO_REQUESTS
+    parents: Mapping[CgroupId, CgroupId] = MappingProxyType({})
+    requests: Mapping[CgroupId, float] = MappingProxyType({})
     harmless: Set[CgroupId] = frozenset()
     innocent: bool = False
     steady: bool = False
 
 
+@dataclass(slots=True)
 class ProportionalAllocator:
     """Grants amounts of one resource to best-effort workloads, from a demand.
 
@@ -101,52 +102,35 @@ class ProportionalAllocator:
     that of each parent cgroup that is limited as well, because its workloads are too many.
     ``amounts`` has both. ``wants`` is what the workloads would use without a limit. ``total`` and
     ``floor`` are for all of best-effort together, ``floor_each`` is for each workload. All are in
-    the unit of the resource, of which the machine has *capacity*, and of which no less than *least*
-    can be granted. ``low_floors``: see ``set_floor``.
+    the unit of the resource, of which the machine has ``capacity``, and of which no less than
+    ``least`` can be granted. ``low_floors``: see ``set_floor``.
     """
 
-    __slots__ = (
-        "_allocated",
-        "_allocated_ns",
-        "_capacity",
-        "_floors",
-        "_latch",
-        "_latches",
-        "_least",
-        "_low_floors",
-        "_most",
-        "_steady_amounts",
-        "amounts",
-        "ceiling",
-        "common",
-        "floor",
-        "floor_each",
-        "grants",
-        "total",
-        "wants",
-    )
+    capacity: float
+    least: float
+    low_floors: bool = False
+    grants: dict[CgroupId, float] = field(default_factory=dict)
+    common: dict[CgroupId, float] = field(default_factory=dict)
+    amounts: dict[CgroupId, float] = field(default_factory=dict)
+    wants: dict[CgroupId, float] = field(default_factory=dict)
+    total: float | None = None
+    floor: float = 0.0
+    floor_each: float = field(init=False)
+    ceiling: Headroom = field(init=False)
+    _latch: HoldOffLatch = field(default_factory=HoldOffLatch)
+    _latches: dict[CgroupId, HoldOffLatch] = field(default_factory=dict)
+    _steady_amounts: SteadyAmounts = field(default_factory=SteadyAmounts)
+    # What all floors together may be at most, and floors that differ because of requests.
+    _most: float = math.inf
+    _floors: Mapping[CgroupId, float] = field(default_factory=dict)
+    # The total at the last division, and its time.
+    _allocated: float = 0.0
+    _allocated_ns: int = 0
 
-    def __init__(self, capacity: float, least: float, *, low_floors: bool = False) -> None:
-        self._capacity = capacity
-        self._least = least
-        self._low_floors = low_floors
-        self._most = capacity
-        self._latch = HoldOffLatch()
-        self._latches: dict[CgroupId, HoldOffLatch] = {}
-        self._steady_amounts = SteadyAmounts()
-        self.wants: dict[CgroupId, float] = {}
-        # The total at the last division, and its time.
-        self._allocated = 0.0
-        self._allocated_ns = 0
-        self.ceiling = Headroom(capacity)
-        self.grants: dict[CgroupId, float] = {}
-        self.common: dict[CgroupId, float] = {}
-        self.amounts = self.grants
-        self.total: float | None = None
-        self.floor = 0.0
-        self.floor_each = least
-        # Floors that differ from ``floor_each``, because of requests.
-        self._floors: Mapping[CgroupId, float] = {}
+    def __post_init__(self) -> None:
+        """Start without a limit, at the whole capacity."""
+        self.ceiling = Headroom(self.capacity)
+        self.floor_each = self.least
 
     @property
     def engaged(self) -> bool:
@@ -201,20 +185,17 @@ class ProportionalAllocator:
             self._allocated_ns = now_ns
         return self.amounts
 
-    def resize(self, capacity: float) -> None:
-        """Take another *capacity*; the ceiling follows what ``ceiling.update`` is given."""
-        self._capacity = capacity
-
     def set_floor(self, floor_each: float, number: int) -> None:
         """Set ``floor_each`` to the limit of the configuration, less where there are many users.
 
         All floors together are at most a quarter of the capacity, unless *least* is more. With
         ``low_floors`` they are at most 2 % of it, or what the configuration gives to two workloads.
         """
-        self._most = _FLOORS * self._capacity
-        if self._low_floors:
-            self._most = max(_LOW_FLOORS * self._capacity, _FEW * floor_each)
-        self.floor_each = max(self._least, min(floor_each, self._most / max(1, number)))
+        if self.low_floors:
+            self._most = max(_LOW_FLOORS * self.capacity, 2 * floor_each)
+        else:
+            self._most = _FLOORS * self.capacity
+        self.floor_each = max(self.least, min(floor_each, self._most / max(1, number)))
 
     def floors(
         self, users: Iterable[CgroupId], parents: Mapping[CgroupId, CgroupId]
@@ -224,7 +205,7 @@ class ProportionalAllocator:
         if not parents:
             return own
         lowered = lower_floors(own, parents, self._most)
-        return own | parent_amounts(lowered, own, parents, {}, self._least)
+        return own | parent_amounts(lowered, own, parents, {}, self.least)
 
     def release(self) -> None:
         """Remove all grants at once, without a hold-off time; the next demand engages anew."""
@@ -254,7 +235,7 @@ class ProportionalAllocator:
         parents = users.parents
         lowered = lower_floors(floors, parents, self._most) if parents else floors
         least = {cgroup: lowered.get(cgroup, want) for cgroup, want in wants.items()}
-        self.floor = max(_LEAST_FLOOR * self._least, sum(least.values()))
+        self.floor = max(_LEAST_FLOOR * self.least, sum(least.values()))
         ceiling = self.ceiling.amount
         self.total = self._allocated = total_for(demand, self.floor, ceiling)
         if harm is None:
@@ -282,7 +263,7 @@ class ProportionalAllocator:
         }
         self.wants = share_by_request(wants, present, most)
         part = self.floor_each * len(present) / sum(present.values())
-        return {each: max(self._least, part * request) for each, request in present.items()}
+        return {each: max(self.least, part * request) for each, request in present.items()}
 
     def _floor_of(self, cgroup: CgroupId) -> float:
         return self._floors.get(cgroup, self.floor_each)
@@ -298,7 +279,7 @@ class ProportionalAllocator:
         if users.steady:
             self.grants = self._steady_amounts.update(self.grants, self.floor_each, now_ns)
         self.common = (
-            parent_amounts(divided, self.grants, users.parents, self.common, self._least)
+            parent_amounts(divided, self.grants, users.parents, self.common, self.least)
             if users.parents
             else {}
         )
@@ -311,8 +292,11 @@ class ProportionalAllocator:
         self.amounts = self.grants | self.common
 
     def _give_back(self) -> None:
-        """Limit nothing to less than it wants, with room to show that it wants more."""
-        room = {each: _ROOM * want for each, want in self.wants.items()}
+        """Limit nothing to less than twice its want.
+
+        A want is not above the grant that limits it, so it can double in each second.
+        """
+        room = {each: 2 * want for each, want in self.wants.items()}
         self.grants = self.amounts = _at_least(self.grants, room)
         self.common = {}
 
@@ -321,9 +305,7 @@ class ProportionalAllocator:
         want = self.wants[cgroup]
         limited = cgroup in self.grants
         needed = (
-            amount < (1 - HARDLY_CUT) * want
-            if harmless
-            else limited or amount < (1 - _LEAST_CUT) * want
+            amount < (1 - HARDLY_CUT) * want if harmless else limited or amount < (1 - NOISE) * want
         )
         latch = self._latches.get(cgroup)
         if latch is None:
@@ -351,7 +333,7 @@ class ProportionalAllocator:
             limited = parents.get(cgroup) in self.common
             if not limited and now < _LIMITED * self.grants.get(cgroup, math.inf):
                 want = now + keep * (want - now)
-            if want >= _NOTHING * self._least:
+            if want >= _NOTHING * self.least:
                 wants[cgroup] = want
         self.wants = wants
 
@@ -360,3 +342,47 @@ def _at_least(
     amounts: Mapping[CgroupId, float], before: Mapping[CgroupId, float]
 ) -> dict[CgroupId, float]:
     return {each: max(amount, before[each]) for each, amount in amounts.items() if each in before}
+
+
+def lower_floors(
+    floors: Mapping[CgroupId, float], parents: Mapping[CgroupId, CgroupId], most: float
+) -> dict[CgroupId, float]:
+    """Return *floors*, those of workloads with one of *parents* lowered to their part of *most*.
+
+    Unchanged as long as all of them together are at most *most*. A workload without a parent keeps
+    its floor, so the sum is above *most* by what these have too much.
+    """
+    total = sum(floors.values())
+    part = most / total if total > most else 1.0
+    return {each: floor * part if each in parents else floor for each, floor in floors.items()}
+
+
+def parent_amounts(
+    wanted: Mapping[CgroupId, float],
+    own: Mapping[CgroupId, float],
+    parents: Mapping[CgroupId, CgroupId],
+    before: Mapping[CgroupId, float],
+    least: float,
+) -> dict[CgroupId, float]:
+    """Return the amount of each of *parents* whose workloads get too much together.
+
+    A parent gets one when that is more than noise, and keeps it until it is far less: no write is
+    repeated at the edge.
+
+    :param wanted: what each workload is to get; *own* is what it gets where it is limited itself.
+    :param before: the last result.
+    :param least: the least amount that can be granted.
+    """
+    sums: dict[CgroupId, float] = defaultdict(float)
+    given: dict[CgroupId, float] = defaultdict(float)
+    for cgroup, amount in wanted.items():
+        parent = parents.get(cgroup)
+        if parent is not None:
+            sums[parent] += amount
+            given[parent] += own.get(cgroup, amount)
+    amounts = {parent: max(least, amount) for parent, amount in sums.items()}
+    return {
+        parent: amount
+        for parent, amount in amounts.items()
+        if given[parent] > amount * (1 + (0.2 * NOISE if parent in before else NOISE))
+    }

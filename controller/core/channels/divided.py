@@ -1,21 +1,34 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rungs that divide a resource among best-effort workloads: memory.high and io.max."""
+"""Rungs that leave best-effort work an amount: memory.high, io.max, the ceilings of links.
+
+memory.high and io.max divide it among the workloads. The ceiling of a link is that of the
+best-effort tier, for all workloads together.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 import math
 
+from controller.core.channels.allocator import ProportionalAllocator, Users, total_for
 from controller.core.channels.ladder import Rung, TickContext
-from controller.core.channels.rungs.allocator import ProportionalAllocator, Users
 from controller.core.decision import Action
-from controller.core.knob_values import format_amount, format_disks, parse_amount, parse_disks
-from controller.core.knobs.grants import GrantActions, RequestedLimits
+from controller.core.harm.resource_usage import LinkSide
+from controller.core.knob_values import (
+    format_amount,
+    format_disks,
+    parse_amount,
+    parse_ceilings,
+    parse_disks,
+)
+from controller.core.knobs.grants import NOISE, GrantActions, RequestedLimits
 from controller.core.model import CgroupId, Channel, Knob, KnobValue
-from controller.core.settings import DiskFacts, KnobLimits
+from controller.core.pace.limiters import Headroom, HoldOffLatch
+from controller.core.settings import DiskFacts, KnobLimits, LinkFacts
 from controller.core.units import MIB, format_bytes
 
-__all__ = ("AllocatedRung", "IoMaxRung", "MemoryHighRung")
+__all__ = ("IoMaxRung", "LinkCeilingRung", "MemoryHighRung")
 
 # Lowering memory.high below the use reclaims in the writer's own time (mm/memcontrol.c,
 # memory_high_write), and the writer is the control thread.
@@ -23,6 +36,11 @@ _MEMORY_STEP = 64 * MIB
 # Bytes per second that every disk can do: a single slow spindle with random requests does less, and
 # is then limited by a larger part of what it can do.
 _LEAST_DISK = 16 * MIB
+# The least part of a disk or a link that can be granted.
+_LEAST_PART = 1e-3
+# The margin left free beside the services' use: 5 % of the link, or 10 % of that use (Heracles,
+# ISCA 2015, section 4.3, network sub-controller).
+_MARGIN_LINK, _MARGIN_USE = 0.05, 0.10
 
 
 class AllocatedRung(Rung):
@@ -64,10 +82,9 @@ class AllocatedRung(Rung):
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return the writes of this tick."""
-        floor, grants = self._allocator.floor_each, self._limit(self._grants, context)
         return self._writer.actions(
-            grants,
-            floor,
+            self._limit(self._grants, context),
+            self._allocator.floor_each,
             context.workload_index.best_effort,
             context.knobs,
             reason,
@@ -197,7 +214,7 @@ class IoMaxRung(AllocatedRung):
         self._capacity = max(known, 0.0 if self._is_known else _LEAST_DISK)
         writer = GrantActions(Knob.IO_MAX, amount_of, value_for)
         first = self._capacity if self._is_known else math.inf
-        super().__init__(Knob.IO_MAX, first, self._capacity / 1000, writer)
+        super().__init__(Knob.IO_MAX, first, _LEAST_PART * self._capacity, writer)
 
     def describe(self) -> str:
         """Return how much best-effort may read and write."""
@@ -216,8 +233,114 @@ class IoMaxRung(AllocatedRung):
         usage = context.usage.of(Channel.IO)
         if not self._is_known:
             self._capacity = max(self._capacity, usage.others + sum(usage.rates.values()))
-            self._allocator.resize(self._capacity)
+            self._allocator.capacity = self._capacity
         return self._capacity, usage.others
 
     def _floor(self, limits: KnobLimits) -> float:
         return limits.floor * self._capacity
+
+
+@dataclass(slots=True)
+class _Link:
+    """A shaped link. Pairs are egress and ingress, in bytes per second.
+
+    ``ceilings`` is what best-effort may use, ``granted`` what it may use at the present demand
+    (``None``: not limited).
+    """
+
+    facts: LinkFacts
+    ceilings: tuple[Headroom, Headroom]
+    granted: tuple[float, float] | None = None
+
+
+class LinkCeilingRung(Rung):
+    """Moves the ceilings of all shaped links from the feed-forward ceiling to the floor.
+
+    It engages with the first demand and releases after a hold-off time, as the quota does.
+    """
+
+    def __init__(self, links: tuple[LinkFacts, ...]) -> None:
+        self.knob = Knob.TC_CEILING
+        self._latch = HoldOffLatch()
+        self._links = {
+            (facts.target.scope, facts.target.id): _Link(
+                facts, (Headroom(facts.egress_bytes_per_s), Headroom(facts.ingress_bytes_per_s))
+            )
+            for facts in links
+        }
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether there is a shaped link whose ceiling can be moved now."""
+        movable = context.knobs.movable(self.knob, context.now_ns)
+        return any((target.scope, target.id) in self._links for target in movable)
+
+    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+        """Compute the ceilings for *part*; return *part*, ``None`` if nothing is limited."""
+        self.part = part
+        was_engaged = self._latch.on
+        engaged = self._latch.update(part > 0, context.now_ns)
+        for key, link in self._links.items():
+            grants = []
+            both = (link.facts.egress_bytes_per_s, link.facts.ingress_bytes_per_s)
+            for carried, ceiling, ingress in zip(both, link.ceilings, (False, True), strict=True):
+                use = context.usage.links.get(LinkSide(*key, ingress))
+                need = (1 + _MARGIN_USE) * (use.others if use else 0.0)
+                available = (1 - _MARGIN_LINK) * carried
+                ceiling.update(context.now_ns, context.elapsed_s, available, need)
+                if engaged and not was_engaged and use is not None and use.wanted is not None:
+                    ceiling.lower_to(use.wanted)
+                floor = max(_LEAST_PART, limits.floor) * carried
+                grants.append(total_for(part, floor, ceiling.amount))
+            link.granted = (grants[0], grants[1]) if engaged else None
+        return part if engaged else None
+
+    def actions(self, context: TickContext, reason: str) -> list[Action]:
+        """Return the writes of this tick; a change that is noise is not written."""
+        actions = []
+        for key, link in self._links.items():
+            knob = (*key, self.knob)
+            original, now = context.knobs.original(*knob), context.knobs.value(*knob)
+            if original is None or now is None:
+                continue
+            value = None if link.granted is None else _limited(link.granted, original)
+            if value is not None and now != original and not _differs(value, now):
+                continue
+            action = context.knobs.limit(*knob, value, reason, context.now_ns)
+            if action is not None:
+                actions.append(action)
+        return actions
+
+    def release(self) -> None:
+        """Remove all limits at once."""
+        super().release()
+        self._latch = HoldOffLatch()
+        for link in self._links.values():
+            link.granted = None
+
+    def describe(self) -> str:
+        """Return how much best-effort may send and receive."""
+        sides = [
+            f"{link.facts.target.path} {format_bytes(link.granted[0])}/s out, "
+            f"{format_bytes(link.granted[1])}/s in"
+            for link in self._links.values()
+            if link.granted is not None
+        ]
+        return "; ".join(sides) or "network not limited"
+
+
+def _limited(granted: tuple[float, float], original: KnobValue) -> KnobValue:
+    # A direction that is not shaped is 0 and stays 0.
+    words = (
+        round(min(grant, most)) if most > 0 else 0
+        for grant, most in zip(granted, parse_ceilings(original), strict=True)
+    )
+    return KnobValue(" ".join(map(str, words)))
+
+
+def _differs(value: KnobValue, now: KnobValue) -> bool:
+    """Return whether either direction changed by more than noise."""
+    return any(
+        abs(new - old) >= NOISE * old
+        for new, old in zip(parse_ceilings(value), parse_ceilings(now), strict=True)
+        if old
+    )
