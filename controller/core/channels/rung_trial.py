@@ -17,10 +17,12 @@ when its memory is throttled.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 import math
 from typing import NamedTuple
 
+from controller.core.channels.ladder import AT_STOP
 from controller.core.loop.pid import LowPass
 from controller.core.loop.reaction import SMOOTH_S, Backoff
 from controller.core.model import CgroupId, Knob, WorkloadSample
@@ -32,29 +34,28 @@ _WINDOW_S = 10.0
 # A trial begins after so many windows in which the service was well and all did the same work, or
 # after one in which the other rungs were at their stops and the quota was needed as well.
 _CALM_WINDOWS = 3
-_SAME_WORK = 0.1
+# Work and loads of services that differ by a larger part are not compared.
+_ALIKE = 0.1
 # A demand below this moves the other rungs so little that they cost next to nothing.
 _LEAST_DEMAND = 0.05
-# A mean deviation in between is that of a loop that holds its sweet point.
-_WELL, _SLACK = 0.15, -0.2
-# Time for the quota to find its place: until the service has no slack left, or so long.
-_SETTLED_S, _LATEST_S = 30.0, 90.0
+# A mean deviation of at most this, up or down, is that of a loop that holds its sweet point.
+_WELL = 0.15
+# Time for the quota to find its place, and up to three times as long while the service has slack.
+# After so long without a squeeze a result is forgotten.
+_SETTLED_S = 30.0
 # The part of the quota's range with which a trial begins.
 _FIRST_PART = 0.4
 # The quota is released no faster than this without the loops.
 _TRIED_PER_S = 0.02
 # A deviation above this, or a quota at its stop, for so long, shows that a quota is not enough.
 _BAD, _BAD_S = 0.4, 0.4
-_STOP, _STOPPED_S = 0.97, 8.0
-# More work than this part is better; loads of services that differ by more are not compared.
+_STOPPED_S = 8.0
+# More work than this part is better.
 _BETTER = 1.01
 # Less work than this part, while the quota still finds its place, ends a trial.
 _HOPELESS = 0.7
-_LIKE_LOAD = 0.15
+# A result is used for half of the longest pause.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 300.0, 3600.0
-# A result is used for so long; after so long without a squeeze it is forgotten.
-_VALID_S = 1800.0
-_FORGET_S = 30.0
 
 
 class Counts(NamedTuple):
@@ -112,49 +113,43 @@ class _Work(NamedTuple):
         """Whether each workload did about as much as in *other*."""
         keys = {**self.batch, **other.batch}  # no set: sums must not depend on hashing
         moved = sum(abs(self.batch.get(each, 0.0) - other.batch.get(each, 0.0)) for each in keys)
-        return moved <= _SAME_WORK * other.total and self.has_load_of(other)
+        return moved <= _ALIKE * other.total and self.has_load_of(other)
 
     def has_load_of(self, other: "_Work") -> bool:
-        return abs(self.services - other.services) <= _LIKE_LOAD * other.services
+        return abs(self.services - other.services) <= _ALIKE * other.services
 
 
+@dataclass(slots=True)
 class _Window:
-    """The time since ``clear``, over which work and deviation are averaged."""
+    """Some time over which work and deviation are averaged, from the counts ``before`` it."""
 
-    __slots__ = ("_before", "_deviation", "_seconds")
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self._before: Counts | None = None
-        self._deviation = self._seconds = 0.0
+    before: Counts | None = None
+    deviation: float = 0.0
+    seconds: float = 0.0
 
     def add(self, deviation: float, count_now: Callable[[], Counts], dt_s: float) -> _Work | None:
         """Take one tick; return the result at the end of a window, after which the next begins."""
-        before = self._before
+        before = self.before
         if before is None:
-            self._before = count_now()
+            self.before = count_now()
             return None
-        self._deviation += deviation * dt_s
-        self._seconds += dt_s
-        if self._seconds < _WINDOW_S:
+        self.deviation += deviation * dt_s
+        self.seconds += dt_s
+        if self.seconds < _WINDOW_S:
             return None
-        now, seconds = count_now(), self._seconds
-        work = _Work(
-            {
-                each: max(0, instructions - before.batch[each]) / seconds
-                for each, instructions in now.batch.items()
-                if each in before.batch
-            },
-            max(0, now.services - before.services) / seconds,
-            self._deviation / seconds,
-        )
-        self.clear()
-        self._before = now
+        now, seconds = count_now(), self.seconds
+        batch = {
+            each: max(0, instructions - before.batch[each]) / seconds
+            for each, instructions in now.batch.items()
+            if each in before.batch
+        }
+        services = max(0, now.services - before.services) / seconds
+        work = _Work(batch, services, self.deviation / seconds)
+        self.before, self.deviation, self.seconds = now, 0.0, 0.0
         return work
 
 
+@dataclass(slots=True)
 class RungTrial:
     """The trial of one ladder, whose last rung is the quota.
 
@@ -164,37 +159,27 @@ class RungTrial:
     ended, else empty.
     """
 
-    __slots__ = (
-        "_backoff",
-        "_bad_s",
-        "_before",
-        "_calm",
-        "_deviation",
-        "_first_wait_s",
-        "_free_s",
-        "_left",
-        "_settled",
-        "_short",
-        "_since_s",
-        "_state",
-        "_wait_s",
-        "_window",
-        "demand",
-        "report",
-        "spared",
-        "sufficed",
-    )
-
-    def __init__(self) -> None:
-        self.spared: frozenset[Knob] = frozenset()
-        self.demand: float | None = None
-        self.report = ""
-        self.sufficed = False
-        self._wait_s = self._free_s = self._left = self._first_wait_s = 0.0
-        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._before: _Work | None = None
-        self._window = _Window()
-        self._enter(_State.WATCHED)
+    spared: frozenset[Knob] = frozenset()
+    demand: float | None = None
+    report: str = ""
+    sufficed: bool = False
+    _state: _State = _State.WATCHED
+    # Seconds: until a trial may begin, until a squeeze may begin with the quota, without a squeeze,
+    # in this state, and of these bad ones without a break.
+    _wait_s: float = 0.0
+    _first_wait_s: float = 0.0
+    _free_s: float = 0.0
+    _since_s: float = 0.0
+    _bad_s: float = 0.0
+    _backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+    # The demand that the other rungs are put back with, and the work in the last window with them.
+    _left: float = 0.0
+    _before: _Work | None = None
+    _window: _Window = field(default_factory=_Window)
+    _deviation: LowPass = field(default_factory=LowPass)
+    _calm: int = 0
+    _short: bool = False
+    _settled: bool = False
 
     @property
     def active(self) -> bool:
@@ -211,11 +196,10 @@ class RungTrial:
         self._calm = 0
         if state is _State.WATCHED:
             self._before = None
-            self._short = False
         self._since_s = self._bad_s = 0.0
-        self._settled = False
+        self._short = self._settled = False
         self._deviation = LowPass()
-        self._window.clear()
+        self._window = _Window()
 
     def update(
         self,
@@ -239,7 +223,10 @@ class RungTrial:
             return
         self._free_s = 0.0
         self._since_s += dt_s
-        bad = self._is_bad(deviation, applied, dt_s)
+        smooth = self._deviation.update(deviation, dt_s, SMOOTH_S)
+        stopped = bool(self.spared) and applied >= AT_STOP and self._since_s > _STOPPED_S
+        self._bad_s = self._bad_s + dt_s if smooth > _BAD or stopped else 0.0
+        bad = self._bad_s > _BAD_S
         if self._state is _State.WATCHED:
             if not front.limited or (bad and not front.short):
                 self._enter(_State.WATCHED)
@@ -247,13 +234,13 @@ class RungTrial:
                 self._watch(front, applied, deviation, count_now, dt_s)
         elif self._state is _State.FIRST:
             # A squeeze begins because the service suffers; that it ends takes a moment.
-            self._settled = self._settled or self._since_s > _STOPPED_S or self._is_well
+            self._settled = self._settled or self._since_s > _STOPPED_S or smooth <= _WELL
             if bad and self._settled:
                 self._put_others_first()
         elif bad:
             self._fail("the service suffers")
         elif self._state is _State.KEPT:
-            if self._since_s > _VALID_S:
+            if self._since_s > _LONGEST_PAUSE_S / 2:
                 self._backoff.reset()
                 self.report = f"{self._names} put back, to compare the work again"
                 self._put_back()
@@ -262,9 +249,9 @@ class RungTrial:
 
     def _wait(self, front: Front, dt_s: float) -> None:
         """Forget a result after some time without a squeeze, and choose how the next one begins."""
-        self._window.clear()
+        self._window = _Window()
         self._free_s += dt_s
-        if self._free_s <= _FORGET_S and self._state is not _State.WATCHED:
+        if self._free_s <= _SETTLED_S and self._state is not _State.WATCHED:
             return
         first = bool(front.knobs) and max(self._first_wait_s, self._wait_s) <= 0
         self.spared = front.knobs if first else frozenset()
@@ -288,33 +275,17 @@ class RungTrial:
         """Begin a trial after calm windows, or after one in which the rungs were not enough."""
         if front.short is not self._short:
             self._short = front.short
-            self._window.clear()
+            self._window = _Window()
             return
         work = self._window.add(deviation, count_now, dt_s)
-        if work is not None and (self._is_calm(work, applied) or self._is_short(work)):
-            self._begin(front.knobs, applied)
-
-    def _is_short(self, work: _Work) -> bool:
-        return self._short and self._wait_s <= 0 and work.total > 0
-
-    @property
-    def _is_well(self) -> bool:
-        smooth = self._deviation.value
-        return smooth is not None and smooth <= _WELL
-
-    def _is_bad(self, deviation: float, applied: float, dt_s: float) -> bool:
-        smooth = self._deviation.update(deviation, dt_s, SMOOTH_S)
-        stopped = bool(self.spared) and applied >= _STOP and self._since_s > _STOPPED_S
-        self._bad_s = self._bad_s + dt_s if smooth > _BAD or stopped else 0.0
-        return self._bad_s > _BAD_S
-
-    def _is_calm(self, work: _Work, applied: float) -> bool:
-        """Return whether a trial may begin, after a window with *work*."""
+        if work is None:
+            return
         before, self._before = self._before, work
         same = before is not None and work.is_like(before)
         self._calm = self._calm + 1 if same and work.deviation <= _WELL else 0
-        moved = applied >= _LEAST_DEMAND and work.total > 0
-        return self._calm >= _CALM_WINDOWS - 1 and self._wait_s <= 0 and moved
+        is_calm = self._calm >= _CALM_WINDOWS - 1 and applied >= _LEAST_DEMAND
+        if (is_calm or self._short) and self._wait_s <= 0 and work.total > 0:
+            self._begin(front.knobs, applied)
 
     def _begin(self, others: frozenset[Knob], applied: float) -> None:
         self._left = applied
@@ -324,8 +295,8 @@ class RungTrial:
         self._enter(_State.TRIED)
 
     def _judge(self, work: _Work) -> None:
-        ended = self._since_s > _LATEST_S
-        settled = work.deviation > _SLACK or ended
+        ended = self._since_s > 3 * _SETTLED_S
+        settled = work.deviation > -_WELL or ended
         before = self._before
         assert before is not None
         gain = work.total / before.total
