@@ -25,7 +25,7 @@ from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, Eviction, Outcome, Plan, Verdict
 from controller.core.eviction.budget import EvictionBudget, EvictionHistory
-from controller.core.eviction.candidates import (
+from controller.core.eviction.causes import (
     causes,
     eviction_candidates,
     eviction_cases,

@@ -24,7 +24,7 @@ from controller.core.decision import (
     Verdict,
     describe_slow,
 )
-from controller.core.eviction.candidates import cause_of
+from controller.core.eviction.causes import cause_of
 from controller.core.loop.evidence import Evidence, host_explains, throttled_explains
 from controller.core.model import Channel, IndicatorName
 from controller.core.suffering import depth, suffers

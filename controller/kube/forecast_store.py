@@ -11,7 +11,7 @@ import logging
 
 from pydantic import TypeAdapter, ValidationError
 
-from controller.core.eviction.forecast import ForecastRecord
+from controller.core.eviction.capacity import ForecastRecord
 from controller.host.store import Store
 
 __all__ = ("ForecastStore",)

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.core.decision import Plan
-from controller.core.eviction.forecast import Forecast
-from controller.core.eviction.reclaimable import NonBestEffortUse, Reclaimable
+from controller.core.eviction.capacity import Forecast, NonBestEffortUse, Reclaimable
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus

@@ -7,7 +7,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.eviction.reclaimable import NonBestEffortUse, Reclaimable, ReclaimLimits
+from controller.core.eviction.capacity import NonBestEffortUse, Reclaimable, ReclaimLimits
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.units import NS_PER_SEC
 

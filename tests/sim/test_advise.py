@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controller.cli.main import main
-from controller.core.eviction.forecast import ForecastRecord
+from controller.core.eviction.capacity import ForecastRecord
 from controller.core.model import Mode, QosClass, Workload, WorkloadSample
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.store import Store

@@ -13,8 +13,7 @@ import heapq
 import math
 import random
 
-from controller.core.eviction.forecast import Expected, Forecast
-from controller.core.eviction.reclaimable import Reclaimable, ReclaimLimits
+from controller.core.eviction.capacity import Expected, Forecast, Reclaimable, ReclaimLimits
 from controller.core.units import NS_PER_SEC
 
 STEP_S = 30

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from controller.config.fields import RATIO, Strict, Text, duration, raw_default
-from controller.core.eviction.reclaimable import ReclaimLimits
+from controller.core.eviction.capacity import ReclaimLimits
 
 __all__ = (
     "RESOURCES",

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from controller.core.decision import Eviction, Verdict
 from controller.core.eviction.budget import (
     HELD_NS,
+    HOUR_NS,
     LEAVE_NS,
-    REFUSED_NS,
+    Candidate,
     EvictionBudget,
     EvictionHistory,
 )
@@ -27,11 +28,10 @@ from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionRes
 from controller.core.settings import DEAD_ZONE
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("Candidate", "Case", "EvictionPolicy")
+__all__ = ("Case", "EvictionPolicy")
 
 # The time that windows and filters need to show the effect, after the victim is gone.
 _VERIFY_NS = 30 * NS_PER_SEC
-_LONGEST_COOL_DOWN_NS = 3600 * NS_PER_SEC
 # The pause after a refused eviction. A budget over a hundred pods must not cause a burst of
 # requests, nor an overload taint that is set and removed with each of them.
 _NEXT_NS = 5 * NS_PER_SEC
@@ -62,23 +62,6 @@ class Case(NamedTuple):
     def caused(self) -> bool:
         """Whether best-effort caused enough of the deviation."""
         return self.be_share is not None and self.be_share >= self.be_share_min
-
-
-class Candidate(NamedTuple):
-    """A workload that may be evicted.
-
-    The one with the most ``blame`` is evicted first; of equals the one with the lowest
-    ``priority``, then the one with the largest ``size`` (CPUs). ``blame`` is in the unit of
-    ``Eviction.blame``. ``share`` is the part of the deviation that the workload caused; the shares
-    of all best-effort workloads add up to ``Case.be_share``.
-    """
-
-    cgroup: CgroupId
-    name: str
-    blame: float
-    share: float
-    priority: int
-    size: float
 
 
 @dataclass(slots=True)
@@ -187,27 +170,19 @@ class EvictionPolicy:
         trial, result = self._trial, answer.result
         if trial is None or trial.eviction.cgroup != answer.cgroup:
             return  # that eviction was given up
+        self.budget.take(answer, trial.asked_ns, now_ns)
         if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
             trial.leave_ns = max(LEAVE_NS, answer.wait_ns)
         elif result in (EvictionResult.FROZEN, EvictionResult.KILLED):
             trial.gone_ns = now_ns
-            self.budget.exclude(answer.cgroup, now_ns, answer.wait_ns)
-        elif result is EvictionResult.GONE:
-            # Not an eviction of ours; its effect is verified all the same.
-            self.budget.refund(trial.asked_ns)
-        elif result is EvictionResult.REFUSED:
-            self._cancel(trial)
-            self.budget.exclude(answer.cgroup, now_ns, answer.wait_ns or REFUSED_NS)
-            self._held_until_ns = max(self._held_until_ns, now_ns + _NEXT_NS)
-        else:
-            self._cancel(trial)
-            self._held_until_ns = now_ns + (answer.wait_ns or HELD_NS)
+        elif result is not EvictionResult.GONE:
+            # What was gone is no eviction of ours; its effect is verified all the same.
+            refused = result is EvictionResult.REFUSED
+            wait_ns = _NEXT_NS if refused else answer.wait_ns or HELD_NS
+            self._trial = None
+            self._held_until_ns = max(self._held_until_ns, now_ns + wait_ns)
         text = f"eviction {result}: {answer.message}"
         self.verdicts.append(Verdict(subject=trial.eviction.name, text=text))
-
-    def _cancel(self, trial: _Trial) -> None:
-        self._trial = None
-        self.budget.refund(trial.asked_ns)
 
     def _is_due(self, case: Case, now_ns: int, weight: float) -> bool:
         record = self._records.setdefault(case.channel, _Record())
@@ -263,7 +238,7 @@ class EvictionPolicy:
         record = self._records[trial.eviction.channel]
         # An eviction that did not help is not repeated soon: its evidence may have been wrong.
         least_ns = self.budget.limits.cool_down_ns
-        longest_ns = max(least_ns, _LONGEST_COOL_DOWN_NS)
+        longest_ns = max(least_ns, HOUR_NS)
         pause_ns = max(least_ns, record.pause_ns)
         if helped is None:
             record.pause_ns, result = pause_ns, "was not verified"
@@ -286,8 +261,7 @@ class EvictionPolicy:
         ]
         if sum(each.share for each in possible) < case.be_share_min:
             return None  # workloads that cannot be evicted caused most of the deviation
-        order = sorted(possible, key=lambda each: (-each.blame, each.priority, -each.size))
-        return order[0] if order else None
+        return min(possible, key=lambda each: each.order, default=None)
 
     def _evict(self, case: Case, victim: Candidate, now_ns: int) -> Eviction:
         record = self._records[case.channel]

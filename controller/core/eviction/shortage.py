@@ -12,53 +12,34 @@ from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from controller.core.decision import Eviction, MemoryReport, Verdict
-from controller.core.eviction.budget import HELD_NS, LEAVE_NS, REFUSED_NS, EvictionBudget
+from controller.core.eviction.budget import HELD_NS, LEAVE_NS, Candidate, EvictionBudget
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, MemoryUse
 from controller.core.units import NS_PER_SEC, format_bytes
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("MemoryCandidate", "ShortageEvictions", "memory_candidates")
+__all__ = ("ShortageEvictions", "memory_candidates")
 
 # So long best-effort work may need more than the room: the kernel kills at the limit meanwhile.
 _ABOVE_ROOM_NS = 5 * NS_PER_SEC
 _COOL_DOWN_NS = 4 * NS_PER_SEC
-# The results that count for the limit of an hour.
-_DONE = frozenset(
-    {
-        EvictionResult.EVICTED,
-        EvictionResult.UNANSWERED,
-        EvictionResult.FROZEN,
-        EvictionResult.KILLED,
-    }
-)
 
 
-class MemoryCandidate(NamedTuple):
-    """A workload that may be evicted; ``needed_bytes`` cannot be reclaimed from it.
+def memory_candidates(uses: Iterable[MemoryUse], index: WorkloadIndex) -> list[Candidate]:
+    """Return the workloads of *uses* that may be evicted; containers of one pod are one.
 
-    ``over_bytes`` is what it needs more than it requested.
+    The blame is what they need more than they requested, the size what they need, both in bytes.
     """
-
-    cgroup: CgroupId
-    name: str
-    needed_bytes: int
-    over_bytes: int
-    priority: int
-
-
-def memory_candidates(uses: Iterable[MemoryUse], index: WorkloadIndex) -> list[MemoryCandidate]:
-    """Return the workloads of *uses* that may be evicted; containers of one pod are one."""
     needed: dict[CgroupId, int] = {}
-    found: dict[CgroupId, MemoryCandidate] = {}
+    found: dict[CgroupId, Candidate] = {}
     for use in uses:
         workload = index.best_effort.get(use.cgroup)
         if workload is None or not workload.evictable:
             continue
         whole = workload.whole
-        needed[whole] = needed.get(whole, 0) + use.needed_bytes
-        over = needed[whole] - (workload.limit_memory_bytes or 0)
+        needed[whole] = size = needed.get(whole, 0) + use.needed_bytes
+        over = size - (workload.limit_memory_bytes or 0)
         name, priority = workload.whole_name, workload.priority
-        found[whole] = MemoryCandidate(whole, name, needed[whole], over, priority)
+        found[whole] = Candidate(whole, name, over, 0.0, priority, size)
     return list(found.values())
 
 
@@ -66,7 +47,7 @@ class _Asked(NamedTuple):
     """An eviction under way: until ``until_ns`` its memory counts as free."""
 
     name: str
-    needed_bytes: int
+    needed_bytes: float
     asked_ns: int
     until_ns: int
 
@@ -86,7 +67,7 @@ class ShortageEvictions:
         self,
         now_ns: int,
         memory: MemoryReport | None,
-        candidates: Callable[[], Iterable[MemoryCandidate]],
+        candidates: Callable[[], Iterable[Candidate]],
         present: Container[CgroupId],
         answers: Iterable[EvictionAnswer],
         budget: EvictionBudget,
@@ -113,10 +94,10 @@ class ShortageEvictions:
             for each in candidates()
             if each.cgroup not in self._asked and budget.is_candidate(each.cgroup, now_ns)
         )
-        order = sorted(possible, key=lambda it: (-it.over_bytes, it.priority, -it.needed_bytes))
-        return self._evict(order[0], why, now_ns, budget) if order else None
+        victim = min(possible, key=lambda each: each.order, default=None)
+        return None if victim is None else self._evict(victim, why, now_ns, budget)
 
-    def _missing(self, memory: MemoryReport, now_ns: int) -> tuple[int, str]:
+    def _missing(self, memory: MemoryReport, now_ns: int) -> tuple[float, str]:
         """Return how many bytes have to become free, 0 or less for none, and why."""
         half = memory.margin_bytes // 2
         above = memory.needed_bytes - memory.room_bytes
@@ -129,20 +110,15 @@ class ShortageEvictions:
             return half - memory.available_bytes, f"{available} of {least} are available"
         if self._above_ns is not None and now_ns - self._above_ns >= _ABOVE_ROOM_NS:
             needed, room = (
-                format_bytes(memory.needed_bytes),
-                format_bytes(max(0, memory.room_bytes)),
+                format_bytes(each) for each in (memory.needed_bytes, max(0, memory.room_bytes))
             )
             return above, f"best-effort work needs {needed} of {room}"
         return 0, ""
 
-    def _evict(
-        self, victim: MemoryCandidate, why: str, now_ns: int, budget: EvictionBudget
-    ) -> Eviction:
-        over = format_bytes(max(0, victim.over_bytes))
+    def _evict(self, victim: Candidate, why: str, now_ns: int, budget: EvictionBudget) -> Eviction:
+        over = format_bytes(max(0, victim.blame))
         reason = f"the node runs out of memory ({why}); {victim.name} is {over} above its request"
-        self._asked[victim.cgroup] = _Asked(
-            victim.name, victim.needed_bytes, now_ns, now_ns + LEAVE_NS
-        )
+        self._asked[victim.cgroup] = _Asked(victim.name, victim.size, now_ns, now_ns + LEAVE_NS)
         self._next_ns = now_ns + _COOL_DOWN_NS
         self._above_ns = None
         budget.spend(now_ns)
@@ -152,7 +128,7 @@ class ShortageEvictions:
             name=victim.name,
             channel=Channel.MEMORY,
             service="",
-            blame=float(victim.needed_bytes),
+            blame=float(victim.size),
             reason=reason,
         )
 
@@ -161,16 +137,13 @@ class ShortageEvictions:
         if asked is None or answer.channel is not Channel.MEMORY:
             return
         result = answer.result
+        budget.take(answer, asked.asked_ns, now_ns)
         if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
             until_ns = now_ns + max(LEAVE_NS, answer.wait_ns)
             self._asked[answer.cgroup] = asked._replace(until_ns=until_ns)
         else:
             del self._asked[answer.cgroup]
-        if result in (EvictionResult.REFUSED, EvictionResult.FROZEN):
-            budget.exclude(answer.cgroup, now_ns, answer.wait_ns or REFUSED_NS)
-        elif result in (EvictionResult.HELD, EvictionResult.REPORTED):
+        if result in (EvictionResult.HELD, EvictionResult.REPORTED):
             self._next_ns = now_ns + (answer.wait_ns or HELD_NS)
-        if result not in _DONE:
-            budget.refund(asked.asked_ns)
         text = f"eviction {result}: {answer.message}"
         self.verdicts.append(Verdict(subject=asked.name, text=text))

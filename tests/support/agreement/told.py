@@ -21,7 +21,7 @@ from controller.agent.history.reader import HistoryReader
 from controller.agent.history.records import MOMENTS, Line, Moment
 from controller.cli.main import main
 from controller.core.decision import PartKind
-from controller.core.eviction.attribution import REST
+from controller.core.eviction.causes import REST
 from controller.core.in_force import Limited
 from controller.core.indicators.blame import blame_deltas
 from controller.core.knob_values import cpus_of

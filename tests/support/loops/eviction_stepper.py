@@ -3,8 +3,8 @@
 """An eviction policy that tests step second by second."""
 
 from controller.core.decision import Eviction
-from controller.core.eviction.budget import EvictionBudget, EvictionHistory
-from controller.core.eviction.policy import Candidate, Case, EvictionPolicy
+from controller.core.eviction.budget import Candidate, EvictionBudget, EvictionHistory
+from controller.core.eviction.policy import Case, EvictionPolicy
 from controller.core.model import (
     CgroupId,
     Channel,

@@ -12,7 +12,7 @@ from controller.cli.advise_sizes import (
     present_limits,
     size_lines,
 )
-from controller.core.eviction.forecast import ForecastRecord
+from controller.core.eviction.capacity import ForecastRecord
 from controller.core.model import QosClass
 from controller.core.units import MIB
 from controller.demo.simulated_knobs import make_workload

@@ -10,7 +10,7 @@ import pytest
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.core.decision import Plan
-from controller.core.eviction.forecast import ForecastRecord
+from controller.core.eviction.capacity import ForecastRecord
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus

@@ -10,8 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.core.decision import Eviction
-from controller.core.eviction.budget import EvictionHistory
-from controller.core.eviction.policy import Candidate
+from controller.core.eviction.budget import Candidate, EvictionHistory
 from controller.core.model import CgroupId, Channel, EvictionResult
 from controller.core.settings import EvictionLimits
 from tests.support.loops.eviction_stepper import HOG, MOUSE, OTHER, SECOND_NS, Stepper, candidate

@@ -3,12 +3,8 @@
 """Which workload is evicted when memory runs out, when, and how many of them."""
 
 from controller.core.decision import Eviction, MemoryReport
-from controller.core.eviction.budget import EvictionBudget, EvictionHistory
-from controller.core.eviction.shortage import (
-    MemoryCandidate,
-    ShortageEvictions,
-    memory_candidates,
-)
+from controller.core.eviction.budget import Candidate, EvictionBudget, EvictionHistory
+from controller.core.eviction.shortage import ShortageEvictions, memory_candidates
 from controller.core.model import (
     CgroupId,
     Channel,
@@ -28,14 +24,14 @@ MIB = 1 << 20
 LARGE, SMALL, OTHER = (CgroupId("v2", number) for number in (1, 2, 3))
 
 
-def job(cgroup: CgroupId, needed: int, over: int = 0, priority: int = 0) -> MemoryCandidate:
-    return MemoryCandidate(cgroup, f"job{cgroup.id}", needed * MIB, over * MIB, priority)
+def job(cgroup: CgroupId, needed: int, over: int = 0, priority: int = 0) -> Candidate:
+    return Candidate(cgroup, f"job{cgroup.id}", over * MIB, 0.0, priority, needed * MIB)
 
 
 class Node:
     """A node with a margin of 100 MiB and a room of 500; amounts in MiB, seconds as ticks."""
 
-    def __init__(self, *jobs: MemoryCandidate, per_hour: int = 60, not_before_s: int = 0) -> None:
+    def __init__(self, *jobs: Candidate, per_hour: int = 60, not_before_s: int = 0) -> None:
         self.jobs = {each.cgroup: each for each in jobs}
         history = EvictionHistory((), not_before_s * NS_PER_SEC)
         self.budget = EvictionBudget(EvictionLimits(per_hour), history)
@@ -158,4 +154,4 @@ def test_candidates_are_pods_that_may_be_evicted_with_what_they_requested() -> N
     index = WorkloadIndex([*containers, daemon], {})
     uses = [MemoryUse(each, 99, needed) for each, needed in ((LARGE, 40), (SMALL, 30), (OTHER, 7))]
     (found,) = memory_candidates(uses, index)
-    assert found == MemoryCandidate(CgroupId("v2", 9), "ns/pod", 70, 20, 3)
+    assert found == Candidate(CgroupId("v2", 9), "ns/pod", 20, 0.0, 3, 70)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from controller.core.channels.ladder import TickContext
-from controller.core.eviction.candidates import _share, _share_at_stop
+from controller.core.eviction.causes import _share, _share_at_stop
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.harm_model import HarmModel
 from controller.core.loop.channel_loops import ChannelLoops

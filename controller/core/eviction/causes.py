@@ -1,32 +1,45 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution: the causes of a service's deviation, and the input of the eviction policy.
+"""What hurts a service: best-effort work, other workloads, what is outside, the host.
 
-The policy gets the cases of the channels, the candidates of a case, and later deviations.
+The eviction policy gets its input from here: the cases of the channels, the candidates of a case,
+and later deviations. All other causes are named for people only. On the cpu channel a part is that
+of the wait that others and the host inflict, but at least of a quarter of all waiting, as
+best-effort's share is; the rest is the service's own. On the other channels it is the part of the
+use of the resource.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 
 from controller.core.channels.cpu_channel import CpuChannel
-from controller.core.channels.ladder import TickContext
+from controller.core.channels.ladder import AT_STOP, TickContext
 from controller.core.channels.ladder_channel import LadderChannel
-from controller.core.decision import Cause, Culprit, IndicatorStatus
-from controller.core.eviction.attribution import parts_of
-from controller.core.eviction.policy import Candidate, Case
+from controller.core.decision import Cause, Culprit, IndicatorStatus, Part, PartKind
+from controller.core.eviction.budget import Candidate
+from controller.core.eviction.policy import Case
 from controller.core.harm.harm_finder import HarmFinder
+from controller.core.indicators.blame import INFLICTED_MIN
+from controller.core.indicators.wait_parts import Who
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId, Channel, IndicatorName
 from controller.core.suffering import suffers
 
-__all__ = ("cause_of", "causes", "eviction_candidates", "eviction_cases", "known_deviation")
+__all__ = (
+    "REST",
+    "cause_of",
+    "causes",
+    "eviction_candidates",
+    "eviction_cases",
+    "known_deviation",
+)
 
-# From this demand on every knob of a channel counts as at its strictest setting.
-_AT_STOP = 0.99
-# This many culprits are named; the deviation of a service rarely has more large causes.
-_NAMED = 5
+# So many culprits, and so many parts, are named. What is smaller than this part is not.
+_CULPRITS, _NAMED, _LEAST = 5, 6, 0.01
 # Services of a channel whose causes are computed beside the one for which it decides.
 _EXPLAINED = 3
+# Processes and threads that are in no cgroup of their own.
+REST = "/ (kernel threads, processes in no other cgroup)"
 
 
 def eviction_cases(
@@ -39,7 +52,7 @@ def eviction_cases(
         service = None if loop is None else context.workload_index.services.get(loop.service)
         if loop is None or service is None or service.paused:
             continue
-        at_stop = loops.demand.applied >= _AT_STOP
+        at_stop = loops.demand.applied >= AT_STOP
         cases.append(
             Case(
                 channel=loop.channel,
@@ -94,9 +107,9 @@ def cause_of(loops: ChannelLoops, service: str, context: TickContext) -> Cause:
     be_share = _share(loops, service, context)
     blame = _blame(channel, service, context)
     part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
-    largest = nlargest(_NAMED, blame, key=blame.__getitem__)
+    largest = nlargest(_CULPRITS, blame, key=blame.__getitem__)
     culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each])
-    parts = parts_of(channel, service, be_share, culprits, context)
+    parts = _parts(channel, service, be_share, culprits, context)
     return Cause(
         channel=channel, service=service, be_share=be_share, culprits=culprits, parts=parts
     )
@@ -190,3 +203,95 @@ def _share_of_harm(
     excess = loops.of(service).log_excess(filtered=True)
     # At the sweet point or below it, or without data, there is nothing of which it is a part.
     return harm.share(service, excess, use) if excess is not None and excess > 0 else None
+
+
+def _parts(
+    channel: Channel,
+    service: str,
+    be_share: float | None,
+    culprits: Sequence[Culprit],
+    context: TickContext,
+) -> tuple[Part, ...]:
+    """Return the largest parts of what hurts *service*, the largest first."""
+    if channel is Channel.CPU:
+        found = _of_wait(service, be_share, culprits, context)
+    else:
+        found = _of_use(channel, service, be_share, culprits, context)
+    named = nlargest(_NAMED, found, key=lambda each: each.share)
+    return tuple(each for each in named if each.share >= _LEAST)
+
+
+def _of_wait(
+    service: str, be_share: float | None, culprits: Sequence[Culprit], context: TickContext
+) -> list[Part]:
+    blame = context.tracker.blame
+    best_effort = context.workload_index.best_effort
+    others: dict[Who, float] = {}
+    for who, cpus in blame.parts.of(service).items():
+        # What was of another class a moment ago is not in best-effort's share.
+        known = PartKind.UNKNOWN if who in best_effort else who
+        others[known] = others.get(known, 0.0) + cpus
+    batch_cpus = blame.inflicted(service)
+    own = others.pop(PartKind.SELF, 0.0)
+    inflicted = batch_cpus + sum(others.values())
+    whole = max(inflicted, INFLICTED_MIN * (inflicted + own))
+    if whole <= 0:
+        return []
+    # The culprits are known over 30 s, how much they inflict over as short a time as the rest.
+    scale = batch_cpus / whole / be_share if be_share else 0.0
+    found = [_named(each.cgroup, scale * each.share, context) for each in culprits]
+    for who, cpus in others.items():
+        if isinstance(who, PartKind):
+            name = REST if who is PartKind.OUTSIDE else ""
+            found.append(Part(who, name, cpus / whole))
+        else:
+            found.append(_named(who, cpus / whole, context))
+    found.append(Part(PartKind.SELF, "", 1.0 - inflicted / whole))
+    return _together(found)
+
+
+def _of_use(
+    channel: Channel,
+    service: str,
+    be_share: float | None,
+    culprits: Sequence[Culprit],
+    context: TickContext,
+) -> list[Part]:
+    found = [_named(each.cgroup, each.share, context) for each in culprits]
+    if be_share is None:
+        return found
+    if be_share and not culprits:  # the waits for a disk on v1, which does not count its bytes
+        found.append(Part(PartKind.BEST_EFFORT, "", be_share))
+    index = context.workload_index
+    users: Mapping[CgroupId, float] = {
+        cgroup: rate
+        for cgroup, rate in context.usage.of(channel).other_rates.items()
+        if isinstance(cgroup, CgroupId) and index.sensitive.get(cgroup) != service
+    }
+    used = context.usage.of(channel).others
+    if used > 0:
+        rest = (1.0 - be_share) / used
+        found += [_named(cgroup, rate * rest, context) for cgroup, rate in users.items()]
+    return _together(found)
+
+
+def _named(cgroup: CgroupId, share: float, context: TickContext) -> Part:
+    index = context.workload_index
+    if (batch := index.best_effort.get(cgroup)) is not None:
+        return Part(PartKind.BEST_EFFORT, batch.name, share)
+    if (service := index.sensitive.get(cgroup)) is not None:
+        return Part(PartKind.SERVICE, service, share)
+    if (system := index.system.get(cgroup)) is not None:
+        kind = PartKind.PAUSED if cgroup in index.paused else PartKind.SYSTEM
+        return Part(kind, system.name, share)
+    path = context.tracker.outside.get(cgroup)
+    return Part(PartKind.OUTSIDE, path or f"cgroup {cgroup.id}", share)
+
+
+def _together(parts: Iterable[Part]) -> list[Part]:
+    """Return *parts* with those of the same name as one, such as the workloads of a service."""
+    shares: dict[tuple[PartKind, str], float] = {}
+    for each in parts:
+        key = each.kind, each.name
+        shares[key] = shares.get(key, 0.0) + each.share
+    return [Part(kind, name, round(share, 4)) for (kind, name), share in shares.items()]

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from controller.core.eviction.forecast import Expected, Forecast, ForecastRecord
-from controller.core.eviction.reclaimable import Reclaimable, ReclaimLimits
+from controller.core.eviction.capacity import (
+    Expected,
+    Forecast,
+    ForecastRecord,
+    Reclaimable,
+    ReclaimLimits,
+)
 from controller.core.units import NS_PER_SEC
 
 HOUR_NS = 3600 * NS_PER_SEC
