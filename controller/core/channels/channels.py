@@ -14,7 +14,6 @@ from controller.core.channels.cpu_channel import CpuChannel
 from controller.core.channels.ladder import TickContext
 from controller.core.channels.ladder_channel import LadderChannel, SharedQuotaRung, rungs_of
 from controller.core.decision import Action
-from controller.core.harm.cut import Claim, Deeds, relative_harm
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.micro_probes import MicroProbes
 from controller.core.harm.resource_usage import ResourceUsage
@@ -28,9 +27,6 @@ from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("Channels",)
-
-# Memory traffic per CPU up to this part of the most is little.
-_LITTLE = 0.1
 
 
 class Channels:
@@ -206,27 +202,14 @@ class Channels:
         part = self._shared_quota.part
         charges = self.loops[Channel.CACHE].charges
         claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
-        harmless = self._harmless(charges, traffic, context)
+        spare = self._settings.law.spare_harmless
+        harmless = self._harm.harmless(charges) if spare else frozenset()
         grants: Mapping[CgroupId, float] = self.cpu.grant(
             part, claims, blocked, self._parents, harmless, context
         )
         if self._settings.law.find_harm and probe and not hold:
             grants = self._probe(grants, blocked, context)
         return self._requested_limits.apply(grants, workload_index.cpu_limits)
-
-    def _harmless(
-        self, charges: Mapping[str, float], traffic: Deeds, context: TickContext
-    ) -> frozenset[CgroupId]:
-        """Return the workloads that do no harm on the cache channel, as far as is known."""
-        if not self._settings.law.spare_harmless:
-            return frozenset()
-        known = self._harm.harmless(charges)
-        if known or not any(each.by_traffic for each in self.ladders):
-            return known
-        best_effort = context.workload_index.best_effort
-        use = {each: cpus for each, cpus in context.tracker.active.items() if each in best_effort}
-        harm = relative_harm([Claim(1.0, traffic, use)], use)
-        return frozenset(each for each, part in harm.items() if part <= _LITTLE)
 
     def _movable_parents(self, context: TickContext) -> Mapping[CgroupId, CgroupId]:
         """Return the parents of best-effort workloads whose quota can be moved now."""

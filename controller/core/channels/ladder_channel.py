@@ -91,11 +91,6 @@ class LadderChannel:
         """The demand that is applied."""
         return self._limiter.applied
 
-    @property
-    def by_traffic(self) -> bool:
-        """Whether memory traffic harms: knobs that act on nothing else had sufficed."""
-        return bool(self.ladder.spared) and self._trial.sufficed
-
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
         self._settings = settings
