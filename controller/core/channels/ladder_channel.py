@@ -10,7 +10,7 @@ from functools import cache
 
 from controller.core.channels.divided import IoMaxRung, LinkCeilingRung, MemoryHighRung
 from controller.core.channels.ladder import Ladder, Rung, TickContext
-from controller.core.channels.rung_trial import Front, RungTrial, count
+from controller.core.channels.rung_trial import Front, RungTrial
 from controller.core.channels.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Verdict
 from controller.core.loop.channel_loops import ChannelLoops, Specs
@@ -165,8 +165,6 @@ class LadderChannel:
                     context.now_ns,
                     context.dt_s,
                     len(ladder.usable),
-                    # In a trial nothing is known of what the quota does.
-                    self._trial.fastest_per_s,
                     # A knob with few settings is released setting by setting.
                     fine=limits.release_spacing_ns < NS_PER_SEC,
                 )
@@ -194,7 +192,6 @@ class LadderChannel:
             self._front(quota, context),
             applied,
             self.loops.excess if applied > 0 else None,
-            lambda: count(context.tracker.samples, context.workload_index.best_effort),
             context.elapsed_s,
         )
         if trial.report:
@@ -202,12 +199,12 @@ class LadderChannel:
         if trial.spared == ladder.spared:
             return
         ladder.spared = trial.spared
-        if trial.active and not trial.sufficed:
-            # It was learned while the other rungs held the culprits down.
-            context.harm.forget_certainty()
         ladder.update(context)
         if trial.demand is not None:
             self._limiter.jump(trial.demand)
+            if trial.spared:
+                # It was learned while the other rungs held the culprits down.
+                context.harm.forget_certainty()
 
     def _front(self, quota: Rung, context: TickContext) -> Front:
         if not quota.usable(context):
