@@ -11,8 +11,10 @@ from dataclasses import replace
 import math
 
 from controller.core.channels.cpu_channel import CpuChannel
-from controller.core.channels.ladder import TickContext
-from controller.core.channels.ladder_channel import LadderChannel, SharedQuotaRung, rungs_of
+from controller.core.channels.divided import IoMaxRung, LinkCeilingRung, MemoryHighRung
+from controller.core.channels.ladder import MemoryLimitRung, Rung, SharedQuotaRung, TickContext
+from controller.core.channels.ladder_channel import LadderChannel
+from controller.core.channels.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Action
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.micro_probes import MicroProbes
@@ -64,7 +66,7 @@ class Channels:
         ladders = []
         for channel in Channel:
             if channel is not Channel.CPU:
-                facts, rungs = rungs_of(channel, settings, self._shared_quota)
+                facts, rungs = _rungs_of(channel, settings, self._shared_quota)
                 ladder = before.get(channel)
                 if ladder is None or ladder.facts != facts:
                     ladder = LadderChannel(channel, settings, rungs, facts)
@@ -247,3 +249,25 @@ def _without_trials(settings: Settings) -> Settings:
     if settings.mode is Mode.ENFORCE:
         return settings
     return replace(settings, law=replace(settings.law, verify_squeeze=False, rungs_by_work=False))
+
+
+def _rungs_of(
+    channel: Channel, settings: Settings, quota: SharedQuotaRung
+) -> tuple[object, list[Rung]]:
+    """Return the facts of this host, and the rungs that they allow, cheapest first.
+
+    *quota* is that of the planner.
+    """
+    host = settings.host
+    if channel is Channel.CACHE:
+        facts = host.resctrl
+        return facts, [*([CacheWaysRung(facts), MbaRung(facts)] if facts else []), quota]
+    if channel is Channel.NETWORK:
+        return host.links, [LinkCeilingRung(host.links)] if host.links else []
+    if channel is Channel.MEMORY:
+        size, guard = host.memory_bytes, settings.memory is not None
+        rungs = [MemoryHighRung(size), *([MemoryLimitRung()] if guard else [])] if size else []
+        return (size, guard), rungs
+    weights = [IoWeightRung()] if host.io_weight else []
+    limits = [IoMaxRung(host.disks)] if host.disks else []
+    return (host.disks, host.io_weight), [*weights, *limits]

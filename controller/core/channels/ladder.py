@@ -26,7 +26,15 @@ from controller.core.settings import KnobLimits
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("AT_STOP", "Ladder", "Rung", "TickContext", "limits_of")
+__all__ = (
+    "AT_STOP",
+    "Ladder",
+    "MemoryLimitRung",
+    "Rung",
+    "SharedQuotaRung",
+    "TickContext",
+    "limits_of",
+)
 
 # From this demand on every knob of a channel counts as at its strictest setting.
 AT_STOP = 0.99
@@ -107,6 +115,44 @@ def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
     return tightest_limits(
         (profile.limits.get(knob, default) for profile in workload_index.profiles), default
     )
+
+
+class SharedQuotaRung(Rung):
+    """The part of the quota's range that the cache channel demands; the cpu channel grants it."""
+
+    knob = Knob.CPU_QUOTA
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether there is a workload whose quota can be moved now."""
+        knobs, now_ns = context.knobs, context.now_ns
+        return any(
+            knobs.is_movable(each, self.knob, now_ns) for each in context.workload_index.best_effort
+        )
+
+    def describe(self) -> str:
+        """Return the part of the quota's range in a few words."""
+        return f"quota {self.part:.0%} of the way to its floor" if self.part else "no quota"
+
+
+class MemoryLimitRung(Rung):
+    """Asks for less page cache of best-effort work; ``MemoryGuardian`` writes the limits.
+
+    v1 has no limit that slows down, so the guard's is lowered towards what best-effort work needs:
+    it keeps less page cache, and the kernel drops the pages of others less often.
+    """
+
+    knob = Knob.MEMORY_MAX
+
+    def usable(self, context: TickContext) -> bool:
+        """Return whether the guard has a limit of v1 that can be moved now."""
+        return any(
+            target.hierarchy != "v2" and context.knobs.is_movable(target, self.knob, context.now_ns)
+            for target in context.guarded
+        )
+
+    def describe(self) -> str:
+        """Return the part of the page cache that goes in a few words."""
+        return f"page cache limited by {self.part:.0%}" if self.part else "page cache not limited"
 
 
 class Ladder:
