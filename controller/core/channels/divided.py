@@ -296,19 +296,16 @@ class LinkCeilingRung(Rung):
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
         """Return the writes of this tick; a change that is noise is not written."""
-        actions = []
-        for key, link in self._links.items():
-            knob = (*key, self.knob)
-            original, now = context.knobs.original(*knob), context.knobs.value(*knob)
+        values = []
+        for place, link in self._links.items():
+            original = context.knobs.original(*place, self.knob)
+            now = context.knobs.value(*place, self.knob)
             if original is None or now is None:
                 continue
             value = None if link.granted is None else _limited(link.granted, original)
-            if value is not None and now != original and not _differs(value, now):
-                continue
-            action = context.knobs.limit(*knob, value, reason, context.now_ns)
-            if action is not None:
-                actions.append(action)
-        return actions
+            if value is None or now == original or _differs(value, now):
+                values.append((place, value))
+        return context.knobs.limit(self.knob, values, reason, context.now_ns)
 
     def release(self) -> None:
         """Remove all limits at once."""

@@ -89,17 +89,14 @@ class SteppedRung(Rung):
         if level == self._written and not context.resync:
             return []
         self._written = level
-        actions = []
+        values = []
         for target in context.knobs.targets(self.knob):
-            if not _is_ours(target, context):
-                continue
-            key = (target.scope, target.id, self.knob)
-            original = context.knobs.original(*key)
-            value = None if original is None or not level else self._value(original)
-            action = context.knobs.limit(*key, value, reason, context.now_ns)
-            if action is not None:
-                actions.append(action)
-        return actions
+            if _is_ours(target, context):
+                place = target.scope, target.id
+                original = context.knobs.original(*place, self.knob)
+                value = None if original is None or not level else self._value(original)
+                values.append((place, value))
+        return context.knobs.limit(self.knob, values, reason, context.now_ns)
 
     def release(self) -> None:
         """Go to the free setting at once."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 
 from controller.core.decision import Action
-from controller.core.knob_comparison import is_stricter
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Knob, KnobValue
 
@@ -74,12 +73,12 @@ class RequestedLimits:
 
 
 class GrantActions:
-    """Turns grants into the writes of one knob; keeps the amounts that were requested last.
+    """Turns grants into the writes of one knob.
 
     *largest* is the largest change, in the knob's unit, that may be left unwritten.
     """
 
-    __slots__ = ("_amount_of", "_granted", "_knob", "_largest", "_requested", "_value_for")
+    __slots__ = ("_amount_of", "_granted", "_knob", "_largest", "_value_for")
 
     def __init__(
         self,
@@ -92,13 +91,12 @@ class GrantActions:
         self._amount_of = amount_of
         self._value_for = value_for
         self._largest = largest
-        # Kept over ticks without a change, in which no workload has to be examined.
-        self._requested: dict[CgroupId, float] = {}
-        self._granted: Mapping[CgroupId, float] = {}
+        # In a tick without a change no workload has to be examined.
+        self._granted: Amounts = {}
 
     def actions(
         self,
-        grants: Mapping[CgroupId, float],
+        grants: Amounts,
         floor: float,
         eligible: Container[CgroupId],
         knobs: KnobState,
@@ -116,48 +114,22 @@ class GrantActions:
         before, self._granted = self._granted, grants
         if grants is before and not resync:
             return []
-        requested = {} if resync else self._requested
-        actions = []
+        values: list[tuple[CgroupId, KnobValue | None]] = []
         # Workloads that were limited before are included, because they may have to be released.
         touched = dict.fromkeys(knobs.touched(self._knob)) if resync else {}
         for cgroup in {**before, **grants, **touched}:
-            amount = grants.get(cgroup)
-            last = requested.get(cgroup)
-            if amount is not None and last is not None and not self._matters(amount, last, floor):
+            key = (*cgroup, self._knob)
+            original, current = knobs.original(*key), knobs.value(*key)
+            if cgroup not in eligible or original is None or current is None:
                 continue
-            if cgroup in eligible:
-                action = self._action(cgroup, amount, floor, knobs, reason, now_ns)
-                if action is not None:
-                    actions.append(action)
+            amount, value = grants.get(cgroup), None
             if amount is not None:
-                value = knobs.value(*cgroup, self._knob)
-                applied = None if value is None else self._amount_of(value)
-                requested[cgroup] = amount if applied is None else applied
-        self._requested = {each: amount for each, amount in requested.items() if each in grants}
-        return actions
-
-    def _action(
-        self,
-        cgroup: CgroupId,
-        amount: float | None,
-        floor: float,
-        knobs: KnobState,
-        reason: str,
-        now_ns: int,
-    ) -> Action | None:
-        key = (*cgroup, self._knob)
-        if amount is None:
-            return knobs.restore(*key, reason, now_ns)
-        original, current = knobs.original(*key), knobs.value(*key)
-        if original is None or current is None:
-            return None
-        value = self._value_for(amount, original)
-        if not is_stricter(self._knob, value, original):
-            return knobs.restore(*key, reason, now_ns)
-        now = None if current == original else self._amount_of(current)
-        if now is not None and not self._matters(amount, now, floor):
-            return None
-        return knobs.request(*key, value, reason, now_ns)
+                now = None if current == original else self._amount_of(current)
+                if now is not None and not self._matters(amount, now, floor):
+                    continue
+                value = self._value_for(amount, original)
+            values.append((cgroup, value))
+        return knobs.limit(self._knob, values, reason, now_ns)
 
     def _matters(self, amount: float, now: float, floor: float) -> bool:
         """Whether *amount* differs from *now* by more than noise, or goes down to the floor."""

@@ -18,7 +18,7 @@ foreign.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller.core.decision import Action, Outcome, Verdict
@@ -237,34 +237,24 @@ class KnobState:
         return self._write(entry, entry.original, reason, requested=None)
 
     def limit(
-        self, scope: str, id_: int, knob: Knob, value: KnobValue | None, reason: str, now_ns: int
-    ) -> Action | None:
-        """Return ``request`` of *value* if it is stricter than the original, else ``restore``."""
-        original = self.original(scope, id_, knob)
-        if value is not None and original is not None and is_stricter(knob, value, original):
-            return self.request(scope, id_, knob, value, reason, now_ns)
-        return self.restore(scope, id_, knob, reason, now_ns)
-
-    def switch(
         self,
-        on: bool,
         knob: Knob,
-        values: Mapping[CgroupId, KnobValue],
-        on_text: str,
-        off_text: str,
+        values: Iterable[tuple[tuple[str, int], KnobValue | None]],
+        reason: str,
         now_ns: int,
     ) -> list[Action]:
-        """Return the actions of a knob of two states: set *values* if *on*, else restore.
+        """Return the actions that set *values*, by scope and id, where they limit anything.
 
-        *on_text* and *off_text* are the reasons.
+        ``None`` and a value that is not stricter than the original put the original back.
         """
-        found = (
-            self.request(*place, knob, value, on_text, now_ns)
-            if on
-            else self.restore(*place, knob, off_text, now_ns)
-            for place, value in values.items()
-        )
-        return [action for action in found if action is not None]
+        actions = []
+        for place, value in values:
+            original = self.original(*place, knob)
+            if value is not None and original is not None and is_stricter(knob, value, original):
+                actions.append(self.request(*place, knob, value, reason, now_ns))
+            else:
+                actions.append(self.restore(*place, knob, reason, now_ns))
+        return [action for action in actions if action is not None]
 
     def commit(self, actions: tuple[Action, ...]) -> None:
         """Take the actions of this tick, whose outcomes are passed with the next tick."""

@@ -21,7 +21,7 @@ from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, ChannelState, Verdict
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.reaction import Backoff
-from controller.core.model import CgroupId, Knob, KnobValue
+from controller.core.model import Knob, KnobValue
 from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import DEAD_ZONE, CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC, format_duration
@@ -79,14 +79,11 @@ class SchedIdlePolicy:
             self.on = self._latch.update(wanted, context.now_ns)
         if self.on is was and not context.resync:
             return []
-        return context.knobs.switch(
-            self.on,
-            Knob.SCHED_IDLE,
-            index.idle_targets,
-            "a latency-sensitive service is present: sched-idle for best-effort",
-            "restore cpu.idle and the weight: sched-idle is off now",
-            context.now_ns,
-        )
+        text = "restore cpu.idle and the weight: sched-idle is off now"
+        if self.on:
+            text = "a latency-sensitive service is present: sched-idle for best-effort"
+        values = [(each, value if self.on else None) for each, value in index.idle_targets.items()]
+        return context.knobs.limit(Knob.SCHED_IDLE, values, text, context.now_ns)
 
 
 @dataclass(slots=True)
@@ -131,15 +128,14 @@ class CookieGate:
         )
         if on is was and not context.resync:
             return []
-        targets = context.knobs.targets(Knob.CORE_COOKIE)
-        return context.knobs.switch(
-            on,
-            Knob.CORE_COOKIE,
-            {CgroupId(each.scope, each.id): KnobValue(each.path) for each in targets},
-            "a cookie keeps best-effort off the cores that run services",
-            "restore core.cookie: cookies are off now",
-            context.now_ns,
-        )
+        text = "restore core.cookie: cookies are off now"
+        if on:
+            text = "a cookie keeps best-effort off the cores that run services"
+        values = [
+            ((each.scope, each.id), KnobValue(each.path) if on else None)
+            for each in context.knobs.targets(Knob.CORE_COOKIE)
+        ]
+        return context.knobs.limit(Knob.CORE_COOKIE, values, text, context.now_ns)
 
     def step(
         self,
