@@ -163,12 +163,12 @@ class ProportionalAllocator:
         total = total_for(demand, self.floor, self.ceiling.amount) if was_engaged else None
         if find_harm is None:
             self.total = total
-        age_ns = now_ns - self._allocated_ns
+        age_ns, least_move = now_ns - self._allocated_ns, _LEAST_MOVE * self._allocated
         if (
             total is None
             or age_ns >= NS_PER_SEC
-            or self._has_moved(total)
-            or find_growth() > _LEAST_MOVE * self._allocated
+            or abs(total - self._allocated) > least_move
+            or find_growth() > least_move
         ):
             use = find_use()
             self.set_floor(users.floor_each, users.number)
@@ -218,9 +218,6 @@ class ProportionalAllocator:
         self.grants = self.amounts = {}
         self.common = {}
         self.total = None
-
-    def _has_moved(self, total: float) -> bool:
-        return abs(total - self._allocated) > _LEAST_MOVE * self._allocated
 
     def _divide(
         self, demand: float, harm: Mapping[CgroupId, float] | None, users: Users

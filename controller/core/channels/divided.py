@@ -50,12 +50,8 @@ class AllocatedRung(Rung):
     granted, both in the resource's unit.
     """
 
-    _channel: Channel
-
     def __init__(self, knob: Knob, capacity: float, least: float, writer: GrantActions) -> None:
         self.knob = knob
-        self._rates: object = None
-        self._last_use: dict[CgroupId, float] = {}
         self._allocator = ProportionalAllocator(capacity, least)
         self._writer = writer
         self._blocked: frozenset[CgroupId] = frozenset()
@@ -77,7 +73,7 @@ class AllocatedRung(Rung):
         allocator.ceiling.update(context.now_ns, context.elapsed_s, available, need)
         number = len(context.workload_index.best_effort)
         users = Users(number, self._floor(limits), self._blocked)
-        self._grants = allocator.update(part, users, lambda: self._used(context), context.now_ns)
+        self._grants = allocator.update(part, users, lambda: self._use(context), context.now_ns)
         return part if allocator.engaged else None
 
     def actions(self, context: TickContext, reason: str) -> list[Action]:
@@ -97,14 +93,6 @@ class AllocatedRung(Rung):
         super().release()
         self._allocator.release()
         self._grants = self._allocator.grants
-
-    def _used(self, context: TickContext) -> dict[CgroupId, float]:
-        """Return the result of ``_use``, computed anew when the rates change (once a second)."""
-        rates = context.usage.of(self._channel).rates
-        if rates is not self._rates or context.resync:
-            self._rates = rates
-            self._last_use = self._use(context)
-        return self._last_use
 
     @abstractmethod
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
@@ -126,8 +114,6 @@ class AllocatedRung(Rung):
 
 class MemoryHighRung(AllocatedRung):
     """Lowers memory.high: above it the kernel reclaims and slows the workload down."""
-
-    _channel = Channel.MEMORY
 
     def __init__(self, memory_bytes: int) -> None:
         def value_for(amount: float, original: KnobValue) -> KnobValue:
@@ -172,7 +158,7 @@ class MemoryHighRung(AllocatedRung):
         grants = self._shares.apply(grants, context.memory_shares)
         if grants is self._reached:
             return grants
-        use = self._used(context)
+        use = self._use(context)
         limited = {}
         for cgroup, amount in grants.items():
             value = context.knobs.value(*cgroup, self.knob)
@@ -188,8 +174,6 @@ class MemoryHighRung(AllocatedRung):
 
 class IoMaxRung(AllocatedRung):
     """Limits what best-effort reads from and writes to the disks, io.max."""
-
-    _channel = Channel.IO
 
     def __init__(self, disks: tuple[DiskFacts, ...]) -> None:
         """The most traffic that was seen stands for the capacity of disks that is not known."""

@@ -9,7 +9,7 @@ the range.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 import math
 from types import MappingProxyType
@@ -191,9 +191,8 @@ class Ladder:
         """
         count = len(self.usable)
         rescaled = demand
-        for number, rung in enumerate(self.usable):
-            part = min(1.0, max(0.0, demand * count - number))
-            now = rung.rescale(part, limits_of(rung.knob, context.workload_index), context)
+        for number, rung, part, limits in self._parts(demand, context):
+            now = rung.rescale(part, limits, context)
             if now != part and 0 < part < 1:
                 rescaled = (number + now) / count
         return rescaled
@@ -201,16 +200,21 @@ class Ladder:
     def apply(self, demand: float, context: TickContext) -> float:
         """Move the rungs to *demand* and return the demand that their settings stand for."""
         applied = 0.0
-        count = len(self.usable)
-        for number, rung in enumerate(self.usable):
-            part = min(1.0, max(0.0, demand * count - number))
-            reached = rung.set_part(part, limits_of(rung.knob, context.workload_index), context)
+        for number, rung, part, limits in self._parts(demand, context):
+            reached = rung.set_part(part, limits, context)
             if reached is not None:
-                applied = (number + reached) / count
+                applied = (number + reached) / len(self.usable)
         for rung in self.rungs:
             if rung not in self.usable:
                 rung.release()
         return applied
+
+    def _parts(
+        self, demand: float, context: TickContext
+    ) -> Iterator[tuple[int, Rung, float, KnobLimits]]:
+        for number, rung in enumerate(self.usable):
+            part = min(1.0, max(0.0, demand * len(self.usable) - number))
+            yield number, rung, part, limits_of(rung.knob, context.workload_index)
 
     def release(self) -> None:
         """Go to the free setting of all rungs at once."""

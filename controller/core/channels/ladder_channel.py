@@ -20,7 +20,6 @@ from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.evidence import Evidence
 from controller.core.loop.pid import LowPass
 from controller.core.loop.reaction import SMOOTH_S, Backoff
-from controller.core.loop.selector import Choice
 from controller.core.model import Channel, Knob
 from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.settings import IndicatorSpec, SafeState, Settings
@@ -223,7 +222,9 @@ class LadderChannel:
             ladder.release()
         else:
             if not hold:
-                choice = self._let_go(choice)
+                before, choice = limiter.applied, limiter.let_go(choice)
+                if before > 0 >= limiter.applied:
+                    ladder.release()  # without the hold-off times of its steps
                 limits = ladder.limits(limiter.applied, context.workload_index)
                 choice = limiter.move(
                     choice,
@@ -286,13 +287,6 @@ class LadderChannel:
     def _end_trial(self) -> None:
         self._trial = RungTrial()
         self.ladder.spared = frozenset()
-
-    def _let_go(self, choice: Choice) -> Choice:
-        before = self._limiter.applied
-        choice = self._limiter.let_go(choice)
-        if before > 0 and self._limiter.applied <= 0:
-            self.ladder.release()  # without the hold-off times of its steps
-        return choice
 
     def _go_safe(self, context: TickContext) -> None:
         self._limiter.applied = 0.0
