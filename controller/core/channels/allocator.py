@@ -41,14 +41,13 @@ __all__ = ("ProportionalAllocator", "Users", "lower_floors", "parent_amounts", "
 # without it.
 _LIMITED = 0.85
 _WANT_DECAY_S = 30.0
-# A want below this part of the least amount counts as no want.
+# A want below this part of the least amount counts as no want. It also keeps the geometric total
+# defined while nothing is used.
 _NOTHING = 1e-3
 # The total is divided anew when it moved by this part, when workloads without a grant use that much
 # more of it, or after a second: with a thousand workloads the division is the longest part of a
 # tick.
 _LEAST_MOVE = 0.02
-# Keeps the geometric total defined while nothing is used, as a part of the least amount.
-_LEAST_FLOOR = 0.1
 # All floors together are at most this part of the capacity. With a floor of 50 mcpu each, forty
 # workloads on two CPUs would be promised the whole machine, and a squeeze would have no effect.
 _FLOORS = 0.25
@@ -232,7 +231,7 @@ class ProportionalAllocator:
         parents = users.parents
         lowered = lower_floors(floors, parents, self._most) if parents else floors
         least = {cgroup: lowered.get(cgroup, want) for cgroup, want in wants.items()}
-        self.floor = max(_LEAST_FLOOR * self.least, sum(least.values()))
+        self.floor = max(_NOTHING * self.least, sum(least.values()))
         ceiling = self.ceiling.amount
         self.total = self._allocated = total_for(demand, self.floor, ceiling)
         if harm is None:

@@ -14,7 +14,6 @@ import math
 
 from controller.core.channels.ladder import Rung, TickContext
 from controller.core.decision import Action
-from controller.core.indicators.counters import smoothing
 from controller.core.knob_values import (
     format_amount,
     format_bandwidth,
@@ -39,9 +38,8 @@ _MOST_SETTINGS = 24
 
 # The smoothed bandwidth shows the effect of a new value after this time.
 _SETTLE_NS = 3 * NS_PER_SEC
-# Time constants: a measurement above the learned one is adopted quickly, one below it slowly,
+# A measurement above the learned one is adopted at once, one below it with this time constant,
 # because best-effort may only have had less to do for a moment.
-_MORE_S = 1.0
 _LESS_S = 30.0
 _LEAST = 0.01
 # A bandwidth below this part of the expected one is not limited by the value, and teaches nothing.
@@ -204,18 +202,17 @@ class MbaCurve:
         dt_s, self._last_ns = (now_ns - self._last_ns) / 1e9, now_ns
         if now_ns - self._since_ns < _SETTLE_NS:
             return
-        self._update_full(value, rates, dt_s)
+        keep = math.exp(-dt_s / _LESS_S)
+        self._update_full(value, rates, keep)
         if facts.mba_unit is not MbaUnit.PERCENT or value >= facts.mba_max or not self._wanted:
             return
         part = min(1.0, max(_LEAST, sum(rates.values()) / self._wanted))
         if part >= _IDLE_PART * self.part_at(value):
             known = self._learned.get(value, part)
-            weight = smoothing(dt_s, _MORE_S if part > known else _LESS_S)
-            self._learned[value] = known + weight * (part - known)
+            self._learned[value] = max(part, part + keep * (known - part))
 
-    def _update_full(self, value: int, rates: Mapping[Hashable, float], dt_s: float) -> None:
+    def _update_full(self, value: int, rates: Mapping[Hashable, float], keep: float) -> None:
         """Update the unthrottled bandwidth of each user, which shows only at the largest value."""
-        keep = math.exp(-dt_s / _LESS_S)
         full: dict[Hashable, float] = {}
         for user, rate in rates.items():
             known = self._full.get(user)

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from controller.core.eviction.budget import HOUR_NS
 from controller.core.indicators.counters import smoothing
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.pace.limiters import Headroom
@@ -35,10 +36,8 @@ __all__ = (
 )
 
 # Pods stay for minutes. Bursts of a service that are shorter than this are left to the squeeze.
-_SMOOTH_S = 10.0
-# Older measurements do not justify an offer.
-_STALE_NS = 10 * NS_PER_SEC
-_HOUR_NS = 3600 * NS_PER_SEC
+# Measurements that are older do not justify an offer.
+_SMOOTH_NS = 10 * NS_PER_SEC
 _WEEK = 7 * 24
 # One per cent of the node each: a fifth of the change from which an offer is published. With
 # buckets of 2 % the simulated offers were 1 % less (tests/sim/test_forecast.py).
@@ -47,7 +46,7 @@ _BUCKETS = 100
 # took 2 % more of the simulated offers and saved no more squeezes.
 _ABOVE = 20
 # A gap or a step of the clock up to this long cannot move the percentile of an hour by itself.
-_SLIP_NS = _HOUR_NS // _ABOVE
+_SLIP_NS = HOUR_NS // _ABOVE
 
 _Seconds = Mapping[int, int]  # by the number of the bucket
 
@@ -119,7 +118,7 @@ class Forecast:
         :param wall_ns: the time of day in ns since 1970, UTC.
         :param use_ratio: what all work but best-effort used, as a part of the capacity.
         """
-        hour, offset_ns = wall_ns // _HOUR_NS, wall_ns - now_ns
+        hour, offset_ns = wall_ns // HOUR_NS, wall_ns - now_ns
         was_set = abs(offset_ns - self._offset_ns) > _SLIP_NS
         completed = False
         if was_set or hour != self._hour:
@@ -133,7 +132,7 @@ class Forecast:
         return completed
 
     def _end_hour(self) -> bool:
-        if sum(self._current_ns.values()) < _HOUR_NS // 2:
+        if sum(self._current_ns.values()) < HOUR_NS // 2:
             return False
         used, expected = _percentile(self._current_ns), self._use_ratio(self._hour)
         self.hours += 1
@@ -155,7 +154,7 @@ class Forecast:
             days.update(self._cells[number])
         return _percentile(days)
 
-    def expected(self, wall_ns: int, hold_ns: int = _HOUR_NS // 2) -> Expected | None:
+    def expected(self, wall_ns: int, hold_ns: int = HOUR_NS // 2) -> Expected | None:
         """Return the highest use in the hours from *wall_ns* to *hold_ns* later.
 
         So long a pod should keep what it was offered. The use of an hour is that of its height, so
@@ -163,7 +162,7 @@ class Forecast:
         The weight grows over the first week that was measured. ``None``: no day had such an hour.
         """
         highest = 0.0
-        for hour in range(wall_ns // _HOUR_NS, (wall_ns + hold_ns) // _HOUR_NS + 1):
+        for hour in range(wall_ns // HOUR_NS, (wall_ns + hold_ns) // HOUR_NS + 1):
             use_ratio = self._use_ratio(hour)
             if use_ratio is None:
                 return None
@@ -243,14 +242,14 @@ class Reclaimable:
         """
         available = capacity * (1.0 - self._limits.reserve_ratio)
         if others is None:
-            if self._last_ns is None or now_ns - self._last_ns > _STALE_NS:
+            if self._last_ns is None or now_ns - self._last_ns > _SMOOTH_NS:
                 self._start()
                 return self.amount
         else:
             dt_s = 0.0 if self._last_ns is None else max(0, now_ns - self._last_ns) / NS_PER_SEC
             self._last_ns = now_ns
             before = others if self.used is None else self.used
-            self.used = before + smoothing(dt_s, _SMOOTH_S) * (others - before)
+            self.used = before + smoothing(dt_s, _SMOOTH_NS / NS_PER_SEC) * (others - before)
             self._headroom.update(now_ns, dt_s, available, self.used)
             if squeezed_to is not None:
                 self._headroom.lower_to(squeezed_to)

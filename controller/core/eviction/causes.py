@@ -34,8 +34,8 @@ __all__ = (
     "known_deviation",
 )
 
-# So many culprits, and so many parts, are named. What is smaller than this part is not.
-_CULPRITS, _NAMED, _LEAST = 5, 6, 0.01
+# So many culprits and parts are named. What is smaller than this part is not.
+_NAMED, _LEAST = 6, 0.01
 # Services of a channel whose causes are computed beside the one for which it decides.
 _EXPLAINED = 3
 # Processes and threads that are in no cgroup of their own.
@@ -107,7 +107,7 @@ def cause_of(loops: ChannelLoops, service: str, context: TickContext) -> Cause:
     be_share = _share(loops, service, context)
     blame = _blame(channel, service, context)
     part = (be_share or 0.0) / (sum(blame.values()) or 1.0)
-    largest = nlargest(_CULPRITS, blame, key=blame.__getitem__)
+    largest = nlargest(_NAMED, blame, key=blame.__getitem__)
     culprits = tuple(Culprit(each, part * blame[each]) for each in largest if blame[each])
     parts = _parts(channel, service, be_share, culprits, context)
     return Cause(
