@@ -19,8 +19,7 @@ from controller.core.decision import Cause, Culprit, IndicatorStatus, Part, Part
 from controller.core.eviction.budget import Candidate
 from controller.core.eviction.policy import Case
 from controller.core.harm.harm_finder import HarmFinder
-from controller.core.indicators.blame import INFLICTED_MIN
-from controller.core.indicators.wait_parts import Who
+from controller.core.indicators.blame import INFLICTED_MIN, Who
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId, Channel, IndicatorName
 from controller.core.suffering import suffers

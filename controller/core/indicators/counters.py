@@ -17,7 +17,6 @@ from typing import Generic, TypeVar
 from controller.core.model import CgroupId, WorkloadSample
 
 __all__ = (
-    "CULPRIT_S",
     "LEAST_CPUS",
     "NEGLIGIBLE_CPUS",
     "SMOOTH_S",
@@ -190,8 +189,6 @@ class CounterRate:
 
 Key = TypeVar("Key")
 
-# The time constant of who the culprits are, in seconds.
-CULPRIT_S = 30.0
 # Averages below this are dropped.
 NEGLIGIBLE_CPUS = 1e-6
 
@@ -205,16 +202,16 @@ class Averages(Generic[Key]):
 
     __slots__ = ("_began_s", "_now_s", "_time_s", "_unit", "_values")
 
-    def __init__(self, time_s: float = CULPRIT_S) -> None:
+    def __init__(self, time_s: float) -> None:
         self._time_s = time_s
         self._values: dict[Key, float] = {}
         self._began_s = self._now_s = 0.0
         self._unit = 1.0
 
-    def add(self, rates: Iterable[tuple[Key, float]], now_s: float, weight: float) -> None:
-        """Average in the *rates* of a tick of this *weight* that ends at *now_s*."""
+    def add(self, rates: Iterable[tuple[Key, float]], now_s: float, dt_s: float) -> None:
+        """Average in the *rates* of a tick of *dt_s* that ends at *now_s*."""
         self._decay(now_s)
-        values, unit = self._values, self._unit
+        values, unit, weight = self._values, self._unit, smoothing(dt_s, self._time_s)
         for key, rate in rates:
             values[key] = values.get(key, 0.0) + weight * rate / unit
 

@@ -4,6 +4,7 @@
 
 import pytest
 
+from controller.core.decision import PartKind
 from controller.core.indicators.blame import BlameTracker, blame_deltas
 from controller.core.indicators.counters import SampleDiff
 from controller.core.model import Blame, CgroupId, QosClass, Workload, WorkloadSample
@@ -122,6 +123,52 @@ def test_blame_is_kept_by_victim() -> None:
     context.index = index
     feed(context, 1, {}, 0)
     assert context.blame.blame_for("db") == {}
+
+
+def test_parts_are_by_who_caused_them_without_best_effort_work() -> None:
+    context = Context()
+    web, db, *others = (
+        Workload(name, cgroup, f"/{name}", qos, name, "default")
+        for name, cgroup, qos in (
+            ("web", WEB, QosClass.LS),
+            ("db", DB, QosClass.LS),
+            ("job", HOG, QosClass.BE),
+        )
+    )
+    context.index = WorkloadIndex([web, db, *others], make_settings().profiles)
+    rates = {(WEB, DB): 0.1, (WEB, HOG): 0.1, (WEB, OTHER): 0.05, (WEB, None): 0.05, (HOG, DB): 1}
+    for second in range(60):
+        # The service waits for one second in ten for the host, and for two in ten for itself.
+        tenth = second * SECOND // 10
+        waits = WorkloadSample(
+            WEB,
+            wait_total_ns=10 * tenth,
+            wait_inflicted_ns=4 * tenth,
+            wait_host_ns=tenth,
+            throttled_ns=3 * tenth,
+        )
+        blame = tuple(
+            Blame(victim, culprit, True, round(second * cpus * SECOND))
+            for (victim, culprit), cpus in {**rates, (DB, HOG): 1}.items()
+        )
+        context.samples.update((waits,))
+        dt_ns = SECOND if second else 0
+        # Only work outside all workloads could have inflicted the tenth that has no name.
+        context.blame.update(blame, context.samples, context.index, {}, 1.0, dt_ns)
+    assert context.blame.parts.of("web") == pytest.approx(
+        {
+            DB: 0.1,
+            OTHER: 0.05,
+            PartKind.OUTSIDE: 0.05,
+            PartKind.UNKNOWN: 0.1,
+            PartKind.HOST: 0.1,
+            PartKind.SELF: 0.2,
+        }
+    )
+    assert context.blame.parts.of("db") == {}
+    context.index = WorkloadIndex([db], make_settings().profiles)
+    context.blame.update((), context.samples, context.index, {}, 0.0, SECOND)
+    assert context.blame.parts.of("web") == {}
 
 
 def test_unattributed_wait_is_divided_by_the_use_of_the_same_time() -> None:
