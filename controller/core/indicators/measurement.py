@@ -55,7 +55,7 @@ def sweet_point_at(spec: IndicatorSpec, load: float) -> float | None:
 
 
 def service_indicator(
-    service: str, spec: IndicatorSpec, workloads: Iterable[tuple[CgroupId, Measured]]
+    service: str, spec: IndicatorSpec, workloads: Iterable[tuple[CgroupId | None, Measured]]
 ) -> Indicator:
     """Return the indicator of *spec* for a service: the value of the worst of its *workloads*.
 
@@ -63,7 +63,7 @@ def service_indicator(
     The indicator is fresh if that of one workload is, else idle if that of one is, else stale.
     """
     status = IndicatorStatus.STALE
-    worst: tuple[float, CgroupId, Measured] | None = None
+    worst: tuple[float, CgroupId | None, Measured] | None = None
     samples = 0
     for cgroup, measured in workloads:
         samples += measured.samples

@@ -1,6 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a service takes for its work, waits included, and how much work it does."""
+"""How long a service takes for its work, and whether its own figure moves as that work does.
+
+A source may begin to answer in another unit, or for another service. A figure that is suddenly
+several times larger or smaller, while the service does the same work in the same time, is wrong.
+"""
 
 from collections.abc import Mapping
 import math
@@ -8,18 +12,27 @@ from typing import NamedTuple
 
 from controller.core.indicators.counters import increase
 from controller.core.model import CgroupId, WorkloadSample
+from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service
 
-__all__ = ("Pace", "gain", "pace_of")
+__all__ = ("FigureCheck", "Pace", "gain", "pace_of")
 
-# A service that uses less runs too rarely for a slowdown.
-_LEAST_CPUS = 0.02
+# What is usual is an average over this time, what is now over that one. Nothing is judged before
+# the usual values are known for two thirds of the first.
+_USUAL_S, _NOW_S = 30.0, 2.0
+# The figure of a loaded service follows its work steeply: 5 % more time or load allow 2.7 times
+# the figure. Beyond this it may move by the factor 4 by itself, and a wrong figure is
+# right again within the factor 2 of the usual one.
+_STEEP, _FREE = 20.0, math.log(4.0)
+# After this time the figure is taken as it is: the service has changed in a way not seen here.
+_LONGEST_NS = 600 * NS_PER_SEC
 
 
 class Pace(NamedTuple):
-    """Logarithms of a service's time per work (``slowdown``) and of its work (``load``).
+    """Logarithms of a service's time per work, waits included (``slowdown``), and of its work.
 
-    The work is counted in instructions, without counters in packets, without these in CPU time.
+    The work (``load``) is counted in instructions, without counters in packets, without these in
+    CPU time.
     """
 
     slowdown: float
@@ -41,7 +54,8 @@ def pace_of(
         return sum(gain(*pair, name) for pair in pairs for name in names)
 
     oncpu = total("oncpu_ns")
-    if dt_ns <= 0 or oncpu < _LEAST_CPUS * dt_ns:
+    # A service that uses less than 2 % of a CPU runs too rarely for a slowdown.
+    if dt_ns <= 0 or oncpu < 0.02 * dt_ns:
         return None
     waiting = math.log1p(total("wait_inflicted_ns") / oncpu)
     cycles, instructions = total("cycles"), total("instructions")
@@ -51,3 +65,47 @@ def pace_of(
     if packets > 0:
         return Pace(math.log(oncpu / packets) + waiting, math.log(packets / dt_ns))
     return Pace(waiting, math.log(oncpu / dt_ns))
+
+
+class FigureCheck:
+    """The usual figure and pace of one service; ``wrong`` since a figure that cannot be right."""
+
+    __slots__ = ("_figure", "_known_s", "_now", "_since_ns", "_usual")
+
+    def __init__(self) -> None:
+        self._figure = 0.0
+        self._usual = self._now = Pace(0.0, 0.0)
+        self._known_s = 0.0
+        self._since_ns: int | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the last figure contradicts the pace of the service."""
+        return self._since_ns is not None
+
+    def update(self, value: float, pace: Pace, now_ns: int, dt_s: float) -> None:
+        """Take the figure *value* (above 0) and the pace of one tick of *dt_s*."""
+        figure = math.log(value)
+        if self._known_s == 0.0:
+            self._figure, self._usual, self._now = figure, pace, pace
+        self._now = _moved(self._now, pace, min(1.0, dt_s / _NOW_S))
+        moved = abs(figure - self._figure)
+        if self._since_ns is None:
+            with_work = sum(
+                abs(now - usual) for now, usual in zip(self._now, self._usual, strict=True)
+            )
+            if self._known_s >= _USUAL_S * 2 / 3 and moved > _FREE + _STEEP * with_work:
+                self._since_ns = now_ns
+        elif moved < _FREE / 2:
+            self._since_ns = None
+        elif now_ns - self._since_ns > _LONGEST_NS:
+            self._since_ns, self._known_s = None, 0.0
+        if self._since_ns is None:
+            self._known_s += dt_s
+            weight = min(1.0, dt_s / min(_USUAL_S, self._known_s))
+            self._figure += weight * (figure - self._figure)
+            self._usual = _moved(self._usual, self._now, weight)
+
+
+def _moved(before: Pace, pace: Pace, weight: float) -> Pace:
+    return Pace(*(old + weight * (new - old) for old, new in zip(before, pace, strict=True)))

@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 from controller.core.decision import Indicator, IndicatorStatus
 from controller.core.indicators.blame import BlameTracker
-from controller.core.indicators.counter_based import COUNTED, CounterWindows
+from controller.core.indicators.counter_based import (
+    COUNTED,
+    LINKED,
+    CounterWindows,
+    LinkWindows,
+)
 from controller.core.indicators.counters import (
     LEAST_CPUS,
     SMOOTH_S,
@@ -20,10 +25,8 @@ from controller.core.indicators.counters import (
     increase,
     smoothing,
 )
-from controller.core.indicators.figure_check import FigureCheck
-from controller.core.indicators.link_queue import LINKED, LinkWindows
 from controller.core.indicators.measurement import STALE, WAITS, measure_waits, service_indicator
-from controller.core.indicators.slowdown import pace_of
+from controller.core.indicators.slowdown import FigureCheck, pace_of
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
 from controller.core.model import (
     CgroupId,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core.decision import Indicator, IndicatorStatus
-from controller.core.indicators.link_queue import LinkWindows
+from controller.core.indicators.counter_based import LinkWindows
 from controller.core.model import IndicatorName, LinkSample, QosClass, Target, TargetKind
 from controller.core.settings import IndicatorSpec
 from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_spec

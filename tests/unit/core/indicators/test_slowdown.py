@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from controller.core.indicators.figure_check import FigureCheck
-from controller.core.indicators.slowdown import Pace
+from controller.core.indicators.slowdown import FigureCheck, Pace
 from controller.core.units import NS_PER_SEC
 
 TICK_S = 0.2
