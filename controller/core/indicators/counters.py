@@ -21,10 +21,10 @@ __all__ = (
     "NEGLIGIBLE_CPUS",
     "SMOOTH_S",
     "Averages",
-    "CounterRate",
     "CpuUse",
     "SampleDiff",
     "increase",
+    "rate",
     "smoothing",
     "traffic_bytes",
 )
@@ -81,6 +81,16 @@ LEAST_CPUS = 1e-9
 def increase(old: int | None, new: int | None) -> int:
     """Return the growth of a counter; 0 where it was re-based or is not measured."""
     return 0 if old is None or new is None else max(0, new - old)
+
+
+def rate(old: int | None, new: int | None, dt_ns: int) -> float | None:
+    """Return the growth per ns of a counter within *dt_ns*; for one of ns that is in CPUs.
+
+    ``None`` where it was re-based or is not measured.
+    """
+    if old is None or new is None or new < old or dt_ns <= 0:
+        return None
+    return (new - old) / dt_ns
 
 
 def traffic_bytes(sample: WorkloadSample) -> int | None:
@@ -166,25 +176,6 @@ class CpuUse:
         self.cpus.pop(cgroup, None)
         self._active.pop(cgroup, None)
         self._based.pop(cgroup, None)
-
-
-class CounterRate:
-    """Rate of one cumulative counter of ns, in CPUs, not smoothed."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last: int | None = None
-
-    def update(self, count: int | None, dt_ns: int) -> float | None:
-        """Return the rate since the last call, *dt_ns* ago.
-
-        ``None`` at the first call, after a missing value and when the counter shrank.
-        """
-        last, self._last = self._last, count
-        if count is None or last is None or count < last or dt_ns <= 0:
-            return None
-        return (count - last) / dt_ns
 
 
 Key = TypeVar("Key")

@@ -19,10 +19,10 @@ from controller.core.indicators.counter_based import (
 from controller.core.indicators.counters import (
     LEAST_CPUS,
     SMOOTH_S,
-    CounterRate,
     CpuUse,
     SampleDiff,
     increase,
+    rate,
     smoothing,
 )
 from controller.core.indicators.measurement import STALE, WAITS, measure_waits, service_indicator
@@ -88,12 +88,9 @@ class IndicatorTracker:
         "_links",
         "_outside",
         "_quiescent",
-        "_readings",
         "_samples",
-        "_steal",
-        "_system",
+        "_snapshot",
         "_times_ns",
-        "_unknown",
         "_use",
         "_windows",
         "_worked",
@@ -117,8 +114,8 @@ class IndicatorTracker:
         self._quiescent: dict[str, _Quiescent] = {}
         # Times of the pushes to windows, as far back as the windows reach.
         self._times_ns: deque[int] = deque()
+        self._snapshot: Snapshot | None = None
         self._samples = SampleDiff()
-        self._readings: dict[tuple[CgroupId, int, int], WindowReading | None] = {}
         self._counted = CounterWindows()
         self._links = LinkWindows()
         self._figures: dict[str, ServiceReading] = {}
@@ -126,9 +123,6 @@ class IndicatorTracker:
         # The CPUs that each service used when its own figure last had a value.
         self._worked: dict[str, float] = {}
         self._use = CpuUse()
-        self._system = CounterRate()
-        self._unknown = CounterRate()
-        self._steal = CounterRate()
         self.blame = BlameTracker()
         self.probe_alive = False
         self.cpu_need: dict[str, CpuNeed] = {}
@@ -170,7 +164,6 @@ class IndicatorTracker:
         self.probe_alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
         self.time_ns = snapshot.time_ns
         self._samples.update(snapshot.workloads)
-        self._readings.clear()
         self._use.update(self._samples, dt_ns)
         self.active = self._use.active
         self._advance(workload_index, longest_gap_ns)
@@ -219,11 +212,8 @@ class IndicatorTracker:
 
         ``None`` while the workload has no two samples.
         """
-        key = (cgroup, spec.window_ns, spec.min_samples)
-        if key not in self._readings:
-            window = self._windows.get(cgroup)
-            self._readings[key] = window.read(*key[1:]) if window else None
-        return self._readings[key]
+        window = self._windows.get(cgroup)
+        return None if window is None else window.read(spec.window_ns, spec.min_samples)
 
     def waits_in_each_tick(
         self, service: Service, spec: IndicatorSpec, least: float, ticks: int
@@ -405,20 +395,21 @@ class IndicatorTracker:
         self, snapshot: Snapshot, workload_index: WorkloadIndex, dt_ns: int
     ) -> None:
         weight = smoothing(dt_ns / 1e9, SMOOTH_S)
-        outside = self._system.update(snapshot.system_oncpu_ns, dt_ns)
+        before, self._snapshot = self._snapshot or snapshot, snapshot
+        outside = rate(before.system_oncpu_ns, snapshot.system_oncpu_ns, dt_ns)
         if outside is None:  # not measurable in this tick, which does not mean that there was none
             outside = self.outside_cpus
         self.outside_cpus += weight * (outside - self.outside_cpus)
         # Unknown work takes CPU from everything else, but is no excuse for best-effort: it lowers
         # the ceiling and has no part in the division of unattributed waits.
-        unknown = self._unknown.update(snapshot.unknown_oncpu_ns, dt_ns) or 0.0
+        unknown = rate(before.unknown_oncpu_ns, snapshot.unknown_oncpu_ns, dt_ns) or 0.0
         system = (
             outside
             + unknown
             + sum(use for cgroup, use in self.active.items() if cgroup in workload_index.system)
         )
         self.system_cpus += weight * (system - self.system_cpus)
-        steal = self._steal.update(snapshot.steal_ns, dt_ns)
+        steal = rate(before.steal_ns, snapshot.steal_ns, dt_ns)
         if snapshot.steal_ns is None:
             self.steal_cpus = None
         elif steal is not None:

@@ -10,7 +10,7 @@ window that contains too few events.
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from controller.core.indicators.counters import increase
 from controller.core.indicators.histogram import BUCKETS, difference
@@ -23,6 +23,8 @@ __all__ = (
     "WaitWindow",
     "WindowReading",
 )
+
+Sample = TypeVar("Sample")
 
 # A window with too few events for a value is stretched up to this many windows.
 STRETCH = 4
@@ -59,33 +61,67 @@ class WindowReading(NamedTuple):
         return max(self.span_ns, self.oncpu_ratio * self.span_ns + (self.throttled_ns or 0))
 
 
-class WaitWindow:
-    """Samples of one workload, one per tick, as far back as the longest window needs.
+class _Window(Generic[Sample]):
+    """Samples with their times, one per tick, as far back as the longest window needs."""
 
-    A counter that shrinks was re-based (the probe was reloaded, or the cgroup was created again).
-    The window then drops its older samples, so that no difference is negative.
-    """
+    __slots__ = ("_keep_ns", "_samples")
 
-    __slots__ = ("_keep_ns", "_readings", "_samples")
-
-    def __init__(self, window_ns: int) -> None:
-        self._keep_ns = STRETCH * window_ns
-        self._samples: deque[tuple[int, WorkloadSample]] = deque()
-        self._readings: dict[int, WindowReading | None] = {}
+    def __init__(self, window_ns: int = 0) -> None:
+        self._samples: deque[tuple[int, Sample]] = deque()
+        self.keep_for(window_ns)
 
     def keep_for(self, window_ns: int) -> None:
         """Keep enough samples for windows of *window_ns*, from the next push on."""
         self._keep_ns = STRETCH * window_ns
 
-    def push(self, time_ns: int, sample: WorkloadSample) -> None:
-        """Add the sample of one tick; *time_ns* must grow from call to call."""
+    def clear(self) -> None:
+        """Drop all samples, as is needed after a gap."""
+        self._samples.clear()
+
+    def _append(self, time_ns: int, sample: Sample) -> None:
         samples = self._samples
-        self._readings.clear()
-        if samples and _shrank(samples[-1][1], sample):
-            samples.clear()
         samples.append((time_ns, sample))
         while len(samples) > 2 and samples[1][0] <= time_ns - self._keep_ns:
             samples.popleft()
+
+    def _begin(self, window_ns: int, is_enough: Callable[[Sample], bool]) -> tuple[int, Sample]:
+        """Return the sample with which the last *window_ns* begin; there are two at least.
+
+        The window is stretched until *is_enough* of its first sample, but to four times *window_ns*
+        at most, also where more is kept for a longer window: the gains of the loop assume this one.
+        """
+        now_ns, longest_ns = self._samples[-1][0], STRETCH * window_ns
+        first = self._samples[0]
+        if now_ns - first[0] <= longest_ns and not is_enough(first[1]):
+            return first
+        # From the newest to the oldest: the first that is old enough and gives enough events.
+        for first in islice(reversed(self._samples), 1, None):
+            age_ns = now_ns - first[0]
+            if age_ns >= window_ns and (is_enough(first[1]) or age_ns >= longest_ns):
+                break
+        return first
+
+
+class WaitWindow(_Window[WorkloadSample]):
+    """Samples of one workload.
+
+    A counter that shrinks was re-based (the probe was reloaded, or the cgroup was created again).
+    The window then drops its older samples, so that no difference is negative.
+    """
+
+    __slots__ = ("_readings",)
+
+    def __init__(self, window_ns: int = 0) -> None:
+        super().__init__(window_ns)
+        # Those of the last tick, by their beginning: several indicators need the same.
+        self._readings: dict[int, WindowReading | None] = {}
+
+    def push(self, time_ns: int, sample: WorkloadSample) -> None:
+        """Add the sample of one tick; *time_ns* must grow from call to call."""
+        self._readings.clear()
+        if self._samples and _shrank(self._samples[-1][1], sample):
+            self._samples.clear()
+        self._append(time_ns, sample)
 
     @property
     def is_quiescent(self) -> bool:
@@ -110,33 +146,25 @@ class WaitWindow:
 
     def clear(self) -> None:
         """Drop all samples, as is needed after a gap."""
-        self._samples.clear()
+        super().clear()
         self._readings.clear()
 
     def read(self, window_ns: int, min_samples: int) -> WindowReading | None:
         """Return the differences over the last *window_ns*, stretched until *min_samples* waits.
 
         ``None`` while there are no two samples with a histogram. The reading may hold fewer than
-        *min_samples* waits, because the stretch ends at four times *window_ns*, also where more is
-        kept for a longer window: the gains of the loop assume this one.
+        *min_samples* waits.
         """
         if len(self._samples) < 2:
             return None
         now_ns, newest = self._samples[-1]
         if newest.runq_histogram is None:
             return None
-        waits, longest_ns = newest.waits or 0, STRETCH * window_ns
-        oldest_ns, oldest = self._samples[0]
-        if now_ns - oldest_ns <= longest_ns and waits - (oldest.waits or 0) < min_samples:
-            return self._since(oldest_ns, oldest)
-        # From the newest to the oldest: take the first that is old enough and gives enough waits.
-        for then_ns, older in islice(reversed(self._samples), 1, None):
-            age_ns = now_ns - then_ns
-            if age_ns < window_ns:
-                continue
-            if waits - (older.waits or 0) >= min_samples or age_ns >= longest_ns:
-                break
-        return self._since(then_ns, older)
+        most = (newest.waits or 0) - min_samples
+        then_ns, older = self._begin(window_ns, lambda first: (first.waits or 0) <= most)
+        if then_ns not in self._readings:
+            self._readings[then_ns] = _between(now_ns - then_ns, newest, older)
+        return self._readings[then_ns]
 
     def last_ticks(self, count: int, shows: Callable[[WindowReading], bool]) -> list[WindowReading]:
         """Return the differences of each of the last *count* ticks; fewer where fewer are known.
@@ -158,13 +186,6 @@ class WaitWindow:
                 readings.append(reading)
             time_ns, sample = then_ns, older
         return readings
-
-    def _since(self, then_ns: int, older: WorkloadSample) -> WindowReading | None:
-        # Cached, because several indicators need the same span in one tick.
-        if then_ns not in self._readings:
-            now_ns, newest = self._samples[-1]
-            self._readings[then_ns] = _between(now_ns - then_ns, newest, older)
-        return self._readings[then_ns]
 
 
 def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> WindowReading | None:
@@ -190,14 +211,12 @@ def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> Win
 
 
 def _shrank(older: WorkloadSample, newer: WorkloadSample) -> bool:
-    for before, now in (
+    pairs = (
         (older.oncpu_ns, newer.oncpu_ns),
         (older.waits, newer.waits),
         (older.wait_inflicted_ns, newer.wait_inflicted_ns),
-    ):
-        if before is not None and now is not None and now < before:
-            return True
-    return False
+    )
+    return any(old is not None and new is not None and new < old for old, new in pairs)
 
 
 class Delta(NamedTuple):
@@ -207,24 +226,19 @@ class Delta(NamedTuple):
     counts: tuple[int, ...]
 
 
-class DeltaWindow:
-    """Readings of a few counters, as far back as the longest window needs.
+class DeltaWindow(_Window[tuple[int, ...]]):
+    """Readings of a few counters.
 
     A counter that shrank was re-based (the probe was reloaded, or the id of the cgroup was reused),
     and a counter that was missing may have been. The window then drops its older readings, so that
     no difference is negative or spans two objects. ``alive``: the last reading had all counters.
     """
 
-    __slots__ = ("_keep_ns", "_samples", "alive")
+    __slots__ = ("alive",)
 
-    def __init__(self) -> None:
-        self._samples: deque[tuple[int, tuple[int, ...]]] = deque()
-        self._keep_ns = 0
+    def __init__(self, window_ns: int = 0) -> None:
+        super().__init__(window_ns)
         self.alive = False
-
-    def keep_for(self, window_ns: int) -> None:
-        """Keep enough readings for windows of *window_ns*, from the next push on."""
-        self._keep_ns = STRETCH * window_ns
 
     def push(self, time_ns: int, counts: Sequence[int | None]) -> None:
         """Add what was read at *time_ns*; ``None`` is a missing counter.
@@ -245,20 +259,14 @@ class DeltaWindow:
             # Mostly the workload sleeps, and the counts are the same.
             if known != last and any(now < before for now, before in zip(known, last, strict=True)):
                 samples.clear()
-        samples.append((time_ns, known))
-        while len(samples) > 2 and samples[1][0] <= time_ns - self._keep_ns:
-            samples.popleft()
-
-    def clear(self) -> None:
-        """Drop all readings, as is needed after a gap."""
-        self._samples.clear()
+        self._append(time_ns, known)
 
     def repeats(self, time_ns: int, counts: Sequence[int | None], within_ns: int) -> bool:
         """Whether the first of *counts* did not change since the last reading.
 
         False if that reading is *within_ns* old or older, or if a counter is missing.
         """
-        if not (self.alive and self._samples) or None in counts:
+        if not self._samples or None in counts:
             return False
         last_ns, last = self._samples[-1]
         return counts[0] == last[0] and time_ns - last_ns < within_ns
@@ -267,17 +275,12 @@ class DeltaWindow:
         """Return the increases over *window_ns*, stretched until the first counter grew by *least*.
 
         ``None`` while there are no two readings. The first counter may have grown by less than
-        *least*, because the stretch ends at four times *window_ns*.
+        *least*.
         """
         if len(self._samples) < 2:
             return None
         now_ns, newest = self._samples[-1]
-        then_ns, older = self._samples[0]
-        for then_ns, older in islice(reversed(self._samples), 1, None):
-            age_ns = now_ns - then_ns
-            if age_ns < window_ns:
-                continue
-            if newest[0] - older[0] >= least or age_ns >= STRETCH * window_ns:
-                break
+        most = newest[0] - least
+        then_ns, older = self._begin(window_ns, lambda first: first[0] <= most)
         counts = tuple(now - before for now, before in zip(newest, older, strict=True))
         return Delta(now_ns - then_ns, counts)

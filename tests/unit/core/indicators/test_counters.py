@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.indicators.counters import CpuUse, SampleDiff
+from controller.core.indicators.counters import CpuUse, SampleDiff, rate
 from controller.core.model import CgroupId, WorkloadSample
 from tests.support.loops.closed_loop import TICK_NS
 
@@ -41,6 +41,14 @@ def test_rates_are_never_negative_and_new_counters_have_no_rate() -> None:
     assert bench.tick((WorkloadSample(WEB, oncpu_ns=1000 + TICK_NS),)).cpus == {WEB: 1.0}
     assert bench.tick((WorkloadSample(WEB, oncpu_ns=5),)).cpus == {WEB: 1.0}
     assert bench.tick((WorkloadSample(WEB),)).cpus == {}
+
+
+def test_a_rate_needs_two_counts_that_grow() -> None:
+    assert rate(10, 10 + TICK_NS, TICK_NS) == 1.0
+    assert rate(10, 10, 0) is None
+    assert rate(10, 0, TICK_NS) is None
+    assert rate(None, 10, TICK_NS) is None
+    assert rate(10, None, TICK_NS) is None
 
 
 def test_the_use_of_a_workload_that_stops_decays() -> None:

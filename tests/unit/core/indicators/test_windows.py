@@ -5,7 +5,6 @@
 from functools import partial
 
 from controller.core.decision import Indicator, IndicatorStatus
-from controller.core.indicators.counters import CounterRate
 from controller.core.indicators.histogram import BUCKETS
 from controller.core.indicators.measurement import STALE, measure_waits, service_indicator
 from controller.core.indicators.tracker import IndicatorTracker
@@ -171,14 +170,6 @@ def test_the_indicator_of_a_service_is_that_of_its_worst_workload() -> None:
     worst = service_indicator("web", make_spec(), measured)
     assert worst.worst == other
     assert worst.status is IndicatorStatus.FRESH
-
-
-def test_counter_rate() -> None:
-    rate = CounterRate()
-    assert rate.update(10, 0) is None
-    assert rate.update(10 + TICK_NS, TICK_NS) == 1.0
-    assert rate.update(0, TICK_NS) is None
-    assert rate.update(None, TICK_NS) is None
 
 
 def test_a_quiescent_window_needs_no_pushes() -> None:
