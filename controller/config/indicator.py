@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from controller.config.models import GainsModel, IndicatorModel, LearnModel, ObjectiveModel
-from controller.core.learning.margin import Margin
+from controller.core.learning.objective import Margin
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import Gains, IndicatorSpec, LoadBin
 from controller.core.tuning import auto_gains

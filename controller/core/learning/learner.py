@@ -5,8 +5,8 @@
 A value counts once per window of its indicator, while nothing disturbs the service
 (``quiet.QuietMonitor``). What was learned for another image of the service or another model of the
 CPU is forgotten. Where the service reports its own latency and has an objective for it, the sweet
-point is raised to what the objective allows (``relation.Relation``), never lowered. The sweet point
-of that latency itself lies below the objective by a margin (``margin.Margin``).
+point is raised to what the objective allows, never lowered. The sweet point of that latency itself
+lies below the objective by a margin (``objective``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -21,7 +21,7 @@ from controller.core.decision import (
 )
 from controller.core.indicators.measurement import sweet_point_at
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.learning.margin import Margin, Objective
+from controller.core.learning.objective import Margin, Objective
 from controller.core.learning.quiet import Disturbance, QuietMonitor
 from controller.core.learning.state import LearnedIndicator, State, inflation
 from controller.core.model import IndicatorName

@@ -9,8 +9,9 @@ per cents. Larger is worse.
 
 from collections.abc import Iterable
 import math
+from typing import NamedTuple
 
-__all__ = ("LEAST_WINDOWS", "Distribution", "Normal", "bounded_log")
+__all__ = ("LEAST_WINDOWS", "Distribution", "LearnedLoad", "Normal", "bounded_log")
 
 # Width of a bin. Quantiles are exact to half of it: 4 % at a tolerance of 2, 0.6 % at 1.1.
 _WIDTH = 0.125
@@ -23,13 +24,18 @@ LEAST_WINDOWS = 30
 # Windows of one half before the other half's turn: the halves then differ by what varies over
 # seconds, which single windows would hide.
 _BLOCK = 5
-# Halves that differ by more than this describe two states of the service, not one.
-_DIFFER = 0.5
 _QUANTILE = 0.95
-# What was sure is not below this certainty.
-_KEEP = 0.25
-# A service may report any figure, also one that is negative or as good as nothing.
-_FURTHEST_RATIO = 1e6
+
+
+class LearnedLoad(NamedTuple):
+    """What is known at one load: its number, and the state of its ``Normal``."""
+
+    load: int
+    windows: int = 0
+    middle: float | None = None
+    high: float | None = None
+    is_sure: bool = False
+    halves: tuple[tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]] = ((), ())
 
 
 class Distribution:
@@ -57,8 +63,11 @@ class Distribution:
 
 
 def bounded_log(ratio: float) -> float:
-    """Return the logarithm of *ratio*, of a service's figure to its objective, within limits."""
-    return math.log(min(_FURTHEST_RATIO, max(1 / _FURTHEST_RATIO, ratio)))
+    """Return the logarithm of *ratio*, of a service's figure to its objective, within limits.
+
+    A service may report any figure, also one that is negative or as good as nothing.
+    """
+    return math.log(min(1e6, max(1e-6, ratio)))
 
 
 def quantile(parts: Iterable[Distribution], share: float) -> float:
@@ -89,21 +98,20 @@ class Normal:
 
     __slots__ = ("certainty", "halves", "high", "is_sure", "middle", "spread", "windows")
 
-    def __init__(
-        self,
-        halves: tuple[Distribution, Distribution] | None = None,
-        windows: int = 0,
-        middle: float | None = None,
-        high: float | None = None,
-        is_sure: bool = False,
-    ) -> None:
-        """The arguments are those of an earlier object."""
-        self.halves = halves or (Distribution(), Distribution())
-        self.windows = windows
-        self.middle = middle
-        self.high = high
-        self.is_sure = is_sure
+    def __init__(self, past: LearnedLoad | None = None) -> None:
+        """*past* is the record of an earlier object."""
+        past = past or LearnedLoad(0)
+        self.halves = Distribution(past.halves[0]), Distribution(past.halves[1])
+        self.windows, self.middle, self.high = past.windows, past.middle, past.high
+        self.is_sure = past.is_sure
         self._assess(LEAST_WINDOWS)
+
+    def record(self, load: int) -> LearnedLoad:
+        """Return the record, at the load of this number, with which an equal object is made."""
+        first, second = (tuple(half.bins.items()) for half in self.halves)
+        return LearnedLoad(
+            load, self.windows, self.middle, self.high, self.is_sure, (first, second)
+        )
 
     def sweet_point(self, above: float) -> float:
         """Return the sweet point: *above* the median, or the 95th percentile if that is higher."""
@@ -124,12 +132,14 @@ class Normal:
                 for share in (0.5, _QUANTILE)
             )
             enough = min(1.0, self.windows / least)
-            self.certainty = enough * min(1.0, _DIFFER / max(differ, _WIDTH))
+            # Halves half a tolerance apart describe two states of the service, not one.
+            self.certainty = enough * min(1.0, 0.5 / max(differ, _WIDTH))
             self.spread = quantile(self.halves, _QUANTILE) - quantile(self.halves, 1.0 - _QUANTILE)
 
     def _update(self, least: int) -> None:
         self._assess(least)
-        self.is_sure = self.certainty >= (_KEEP if self.is_sure else 1.0)
+        # What was sure remains so while the halves are not four times as far apart.
+        self.is_sure = self.certainty >= (0.25 if self.is_sure else 1.0)
         if self.is_sure:
             self.middle = self._moved(self.middle, quantile(self.halves, 0.5))
             self.high = self._moved(self.high, quantile(self.halves, _QUANTILE))

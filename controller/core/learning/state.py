@@ -14,33 +14,22 @@ import math
 from typing import NamedTuple
 
 from controller.core.indicators.measurement import QUANTILES
-from controller.core.learning.margin import Margin
-from controller.core.learning.normal import LEAST_WINDOWS, Distribution, Normal
-from controller.core.learning.relation import Relation
+from controller.core.learning.normal import LEAST_WINDOWS, Distribution, LearnedLoad, Normal
+from controller.core.learning.objective import Margin, Relation
 from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec, LoadBin
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("LearnedIndicator", "LearnedLoad", "State", "least_load")
+__all__ = ("LearnedIndicator", "State")
 
 _PER_OCTAVE = 2
-_REACH = _PER_OCTAVE
 _MAX_LOADS = 12
-_FURTHEST_LOAD = 200
-# Limits of the numbers in a record: of logarithms, sums and windows.
-_FURTHEST_LOG = 100.0
-_MOST_SUM = 1e9
-_MOST_WINDOWS = 1 << 53
+# Limits of the numbers in a record: of logarithms and numbers of loads, of sums and windows.
+_FURTHEST, _MOST = 200, 1e9
 # In records, the number of what is known at all loads.
 _WHOLE = 1000
-# Tolerances by which the values at all loads may differ for one sweet point at all of them.
-_SAME_AT_ALL_LOADS = 1.0
 # The learned sweet point lies within this factor of the one in the profile.
 _BOUND = 4.0
-# Where the profile has none: at least this many resolutions, so that values which are zero without
-# best-effort work do not become a demand for zero.
-_LEAST_RESOLUTIONS = 10.0
-_MAX_LOST = 0.99
 # Undisturbed time at a load that a sweet point needs.
 _LEAST_NS = 60 * NS_PER_SEC
 
@@ -51,17 +40,6 @@ _SHARES = (
     IndicatorName.PSI_MEMORY,
     IndicatorName.PSI_IO,
 )
-
-
-class LearnedLoad(NamedTuple):
-    """What is known at one load: its number, and the state of its ``Normal``."""
-
-    load: int
-    windows: int
-    middle: float | None
-    high: float | None
-    is_sure: bool
-    halves: tuple[tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
 
 
 class LearnedIndicator(NamedTuple):
@@ -92,7 +70,7 @@ class LearnedIndicator(NamedTuple):
         return (
             all(map(math.isfinite, (*numbers, *counts)))
             and self.tolerance > 1
-            and all(abs(each) <= _MOST_SUM for each in self.sums)
+            and all(abs(each) <= _MOST for each in self.sums)
             and len(self.loads) <= _MAX_LOADS + 1
             and all(self._is_sane_at(each) for each in self.loads)
         )
@@ -100,9 +78,9 @@ class LearnedIndicator(NamedTuple):
     def _is_sane_at(self, load: LearnedLoad) -> bool:
         points = [point for point in (load.middle, load.high) if point is not None]
         return (
-            (abs(load.load) <= _FURTHEST_LOAD or load.load == _WHOLE)
-            and 0 <= load.windows <= _MOST_WINDOWS
-            and all(abs(each) * math.log(self.tolerance) <= _FURTHEST_LOG for each in points)
+            (abs(load.load) <= _FURTHEST or load.load == _WHOLE)
+            and 0 <= load.windows <= _MOST
+            and all(abs(each) * math.log(self.tolerance) <= _FURTHEST for each in points)
             and (len(points) == 2 or not load.is_sure)
         )
 
@@ -110,13 +88,8 @@ class LearnedIndicator(NamedTuple):
 def load_number(load: float) -> int:
     """Return the number of the half octave of *load*."""
     if load <= 0:
-        return -_FURTHEST_LOAD
-    return max(-_FURTHEST_LOAD, min(_FURTHEST_LOAD, math.floor(_PER_OCTAVE * math.log2(load))))
-
-
-def least_load(number: int) -> float:
-    """Return the lowest load of the half octave *number*."""
-    return float(2.0 ** (number / _PER_OCTAVE))
+        return -_FURTHEST
+    return max(-_FURTHEST, min(_FURTHEST, math.floor(_PER_OCTAVE * math.log2(load))))
 
 
 class State:
@@ -157,14 +130,8 @@ class State:
     def restored(cls, past: LearnedIndicator) -> "State":
         """Return the state that *past* describes."""
         state = cls(past.cpu_model, past.image, past.tolerance)
-        for each in past.loads:
-            first, second = (Distribution(half) for half in each.halves)
-            halves = first, second
-            normal = Normal(halves, each.windows, each.middle, each.high, each.is_sure)
-            if each.load == _WHOLE:
-                state.whole = normal
-            else:
-                state.loads[each.load] = normal
+        state.loads = {each.load: Normal(each) for each in past.loads}
+        state.whole = state.loads.pop(_WHOLE, state.whole)
         state.relation = Relation(past.sums, Distribution(past.kept))
         state.objective = past.objective
         if len(past.margin) == len(Margin().state):
@@ -181,15 +148,7 @@ class State:
             image=self.image,
             tolerance=self.tolerance,
             loads=tuple(
-                LearnedLoad(
-                    number,
-                    each.windows,
-                    each.middle,
-                    each.high,
-                    each.is_sure,
-                    (tuple(each.halves[0].bins.items()), tuple(each.halves[1].bins.items())),
-                )
-                for number, each in {_WHOLE: self.whole, **self.loads}.items()
+                each.record(number) for number, each in {_WHOLE: self.whole, **self.loads}.items()
             ),
             sums=sums,
             kept=tuple(kept.bins.items()),
@@ -233,8 +192,11 @@ class State:
 
     @property
     def _holds_everywhere(self) -> bool:
-        """Whether the values at all loads together give a sweet point: they differ by little."""
-        return self.whole.is_sure and (not self.loads or self.whole.spread <= _SAME_AT_ALL_LOADS)
+        """Whether the values at all loads together give a sweet point.
+
+        They do if they differ by one tolerance at most.
+        """
+        return self.whole.is_sure and (not self.loads or self.whole.spread <= 1.0)
 
     def add(self, value: float, load: float, resolution: float, window_ns: int) -> None:
         """Take the value of an undisturbed window at *load*; 0: the indicator has no load."""
@@ -306,7 +268,8 @@ def _bounded(point: float, configured: IndicatorSpec) -> float:
     if configured.name in _SHARES:
         point = min(1.0, point)
     if configured.sweet_point is None:
-        return max(point, _LEAST_RESOLUTIONS * configured.resolution)
+        # Values that are zero without best-effort work do not become a demand for zero.
+        return max(point, 10 * configured.resolution)
     low, high = configured.sweet_point / _BOUND, configured.sweet_point * _BOUND
     return min(high, max(low, configured.least, 2 * configured.resolution, point))
 
@@ -318,12 +281,12 @@ def _by_load(points: Mapping[int, float], default: float | None) -> tuple[LoadBi
     nearest point is for them.
     """
     bins: list[LoadBin] = []
-    for number in range(min(points) - _REACH - 1, max(points) + _REACH + 2):
+    for number in range(min(points) - _PER_OCTAVE - 1, max(points) + _PER_OCTAVE + 2):
         nearest = min(points, key=lambda each: (abs(each - number), each))
-        near = default is None or abs(nearest - number) <= _REACH
+        near = default is None or abs(nearest - number) <= _PER_OCTAVE
         point = points[nearest] if near else default
         if point is not None and (not bins or point != bins[-1].sweet_point):
-            bins.append(LoadBin(least_load(number) if bins else 0.0, point))
+            bins.append(LoadBin(2.0 ** (number / _PER_OCTAVE) if bins else 0.0, point))
     return tuple(bins)
 
 
@@ -335,7 +298,7 @@ def inflation(name: IndicatorName, value: float, median: float, own_ns: float) -
     if name in _WAITS:
         return math.log1p(value / own_ns)
     if name in _SHARES:
-        return -math.log1p(-min(value, _MAX_LOST))
+        return -math.log1p(-min(value, 0.99))
     return math.log(max(value, median * 1e-3) / median)
 
 

@@ -88,10 +88,7 @@ def test_a_state_that_lasts_is_followed() -> None:
 
 def test_an_object_made_from_the_parts_of_another_goes_on_alike() -> None:
     normal = filled(noise(333))
-    halves = tuple(Distribution(half.bins.items()) for half in normal.halves)
-    other = Normal(
-        (halves[0], halves[1]), normal.windows, normal.middle, normal.high, normal.is_sure
-    )
+    other = Normal(normal.record(1))
     assert (other.certainty, other.spread) == (normal.certainty, normal.spread)
     for value in noise(500, seed=4, mean=5.2):
         normal.add(value)

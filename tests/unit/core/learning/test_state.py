@@ -9,7 +9,8 @@ import math
 import pytest
 
 from controller.core.indicators.measurement import sweet_point_at
-from controller.core.learning.state import LearnedIndicator, LearnedLoad, State, inflation, value_at
+from controller.core.learning.normal import LearnedLoad
+from controller.core.learning.state import LearnedIndicator, State, inflation, value_at
 from controller.core.model import IndicatorName
 from controller.core.settings import IndicatorSpec
 from controller.core.units import NS_PER_SEC
