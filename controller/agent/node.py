@@ -32,7 +32,7 @@ from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.eviction.budget import EvictionHistory
 from controller.core.in_force import InForce
-from controller.core.memory.room import margin_bytes
+from controller.core.memory import margin_bytes
 from controller.core.model import (
     Knob,
     Mode,

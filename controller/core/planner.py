@@ -41,7 +41,7 @@ from controller.core.knobs.knob_state import KnobState
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
 from controller.core.looks import LimitTable, Quiet, TickReason, reason_in_plan
-from controller.core.memory.guard import MemoryGuardian
+from controller.core.memory import MemoryGuardian
 from controller.core.model import Channel, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.slow_services import SlowServices

@@ -263,7 +263,7 @@ class CoreSettings(NamedTuple):
 
 
 class MemoryGuard(NamedTuple):
-    """The memory guard, see ``memory.room``.
+    """The memory guard, see ``core.memory``.
 
     ``margin_bytes`` stays free of best-effort work; ``None``: by the facts of the host. The
     workloads share ``capacity_bytes``; ``None``: with everything else, the memory of this host.

@@ -14,7 +14,7 @@ from itertools import cycle, islice
 from pathlib import Path
 import re
 
-from controller.core.memory.room import SOON_BYTES
+from controller.core.memory import SOON_BYTES
 from controller.core.model import CgroupId, MemorySample, MemoryUse, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.memory import MemoryHierarchy, cgroup_text

@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.decision import Action, Failure, Outcome
 from controller.core.knobs.knob_state import KnobState
-from controller.core.memory.guard import MemoryGuardian
+from controller.core.memory import MemoryGuardian
 from controller.core.model import (
     CgroupId,
     Knob,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.memory.room import (
+from controller.core.memory import (
     RoomMeter,
     capacity_bytes,
     limit_bytes,

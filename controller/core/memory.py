@@ -2,12 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory guard: limits best-effort work to the room, before it needs more.
 
+The room is the memory that best-effort work may need: capacity, less a margin, less the peak of
+what everything else needs. A process that the kernel kills for want of memory is the largest one,
+not the one that grew. Where a service uses more than it requested, that is the service, also beside
+best-effort processes with an oom_score_adj of 1000. A limit of best-effort work is what saves it:
+memory.low and memory.min do not (tried on 6.12, with services of 90 and 180 MiB).
+
 The limit is in force all the time, because a job may take gigabytes within a tick. It is moved with
 the room: raised at once, lowered no further than ``limit_bytes`` allows. On v2 a workload that
 requested memory has its request as a limit of its own from its arrival on, so that the kernel ends
 nothing else for it. One that runs already may have grown, and a new limit could end it later.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 import math
 
@@ -15,33 +22,112 @@ from controller.core.decision import Action, MemoryReport, Verdict
 from controller.core.harm.cut import allocate
 from controller.core.knob_values import format_amount, parse_amount
 from controller.core.knobs.knob_state import KnobState
-from controller.core.memory.room import (
-    SOON_BYTES,
-    RoomMeter,
-    capacity_bytes,
-    limit_bytes,
-    margin_bytes,
-    squeezed_bytes,
-)
 from controller.core.model import CgroupId, Knob, MemorySample, MemoryUse, Mode
 from controller.core.pace.limiters import HoldOffLatch
-from controller.core.settings import Settings
+from controller.core.settings import HostFacts, MemoryGuard, Settings
 from controller.core.units import MIB, NS_PER_SEC, format_bytes
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("MemoryGuardian",)
+__all__ = (
+    "SOON_BYTES",
+    "MemoryGuardian",
+    "RoomMeter",
+    "capacity_bytes",
+    "limit_bytes",
+    "margin_bytes",
+    "squeezed_bytes",
+)
 
-_NO_SHARES: Mapping[CgroupId, float] = {}
-# Shares are set from this distance to the room, or half of the margin if that is less, and renewed
-# once a second. They go when they were not needed for a while, as a squeeze does.
-_NEAR = 64 * MIB
-_LEAST_SHARE = 16.0 * MIB
-# Limits are moved by this part of the capacity at least: less is noise. In a squeeze of v1 a step
-# has 64 MiB at most.
+# Less than this may be gone within a second: work that starts takes some gigabytes.
+SOON_BYTES = 4 << 30
+# kubelet's default hard eviction, which starts at so much available memory
+# (pkg/kubelet/eviction/defaults_linux.go). It is looked at every 10 s only.
+_KUBELET_EVICTS = 100 * MIB
+# What work may grow by between two readings, in a tick. So far above its use stays a new limit of
+# v2, which kills at once below it. So near to the room shares are set, or at half of the margin if
+# that is less. A squeeze of v1 leaves so much at least, so only work that grows faster is ended.
+# And one write of v1 reclaims at most so much page cache in the time of the control thread (180 MiB
+# took 0.6 ms on 6.18).
+_GROWTH = 64 * MIB
+# v1: the kernel refuses a limit below what it cannot reclaim, without another effect. So far above
+# it a limit is tried again in the next tick, and a squeeze moves it in such steps.
+_ABOVE_NEED = _GROWTH // 8
+# Limits are moved by this part of the capacity at least: less is noise.
 _QUANTUM = 1 / 256
-_SQUEEZE_QUANTUM = 8 * MIB
-# A workload that uses no more than this part of its request has just arrived.
-_ARRIVING = 1 / 4
+
+
+def capacity_bytes(guard: MemoryGuard, host: HostFacts) -> int | None:
+    """Return the memory that all work shares; ``None``: not known."""
+    return host.memory_bytes if guard.capacity_bytes is None else guard.capacity_bytes
+
+
+def margin_bytes(guard: MemoryGuard, host: HostFacts) -> int:
+    """Return the memory that stays free of best-effort work, beside what others need.
+
+    It is 3 % at least. On a whole host it is twice the high watermarks or more, so that the kernel
+    does not reclaim, and 1 % more than where kubelet begins to evict.
+    """
+    if guard.margin_bytes is not None:
+        return guard.margin_bytes
+    capacity = capacity_bytes(guard, host) or 0
+    least = round(0.03 * capacity)
+    if guard.capacity_bytes is not None:
+        return least
+    return max(least, 2 * host.high_watermark_bytes, _KUBELET_EVICTS + round(0.01 * capacity))
+
+
+class RoomMeter:
+    """The room now; ``others_bytes`` is the peak of what everything else needed within 60 s."""
+
+    __slots__ = ("_peaks", "others_bytes")
+
+    def __init__(self) -> None:
+        # Times and amounts, both falling from the last to the first by time and by amount.
+        self._peaks: deque[tuple[int, int]] = deque()
+        self.others_bytes = 0
+
+    def update(self, now_ns: int, others_bytes: int, capacity: int, margin: int) -> int:
+        """Return the room in bytes, below 0 if the others need more than they may."""
+        peaks = self._peaks
+        while peaks and peaks[-1][1] <= others_bytes:
+            peaks.pop()
+        peaks.append((now_ns, others_bytes))
+        while peaks[0][0] <= now_ns - 60 * NS_PER_SEC:
+            peaks.popleft()
+        self.others_bytes = peaks[0][1]
+        return capacity - margin - self.others_bytes
+
+
+def squeezed_bytes(use: MemoryUse, top_bytes: int, part: float, capacity: int) -> float:
+    """Return what a cgroup of v1 may hold at *part* (0 to 1) of a squeeze for a service.
+
+    *top_bytes* is what it used when the squeeze began. Equal steps of *part* are equal factors,
+    down to what it needs and an eighth of *capacity* to grow, between 64 MiB and 1 GiB. So nothing
+    but page cache is taken.
+    """
+    spared = min(1 << 30, max(_GROWTH, capacity // 8))
+    bottom = use.needed_bytes + spared
+    return float(bottom * (max(top_bytes, bottom) / bottom) ** (1.0 - part))
+
+
+def limit_bytes(
+    use: MemoryUse, spare_bytes: int, now_bytes: float, most_bytes: float = math.inf
+) -> float:
+    """Return the limit of a cgroup whose limit is *now_bytes*, infinity for none.
+
+    *spare_bytes* is what all limited cgroups leave of the room; below 0: they need more than the
+    room. Each may take all of it, because a limit that is not needed would kill, but no more than
+    *most_bytes*. A limit is raised only to that, and lowered to that or as far as the use allows;
+    in whole MiB.
+    """
+    allowed = min(use.needed_bytes + spare_bytes, most_bytes) // MIB * MIB
+    if allowed >= now_bytes:
+        return allowed
+    if use.cgroup.hierarchy == "v2":
+        least = use.used_bytes + _GROWTH
+    else:
+        least = max(use.needed_bytes + _ABOVE_NEED, use.used_bytes - _GROWTH)
+    return min(now_bytes, max(allowed, -(-least // MIB) * MIB))
 
 
 class MemoryGuardian:
@@ -76,7 +162,8 @@ class MemoryGuardian:
         self._sample: MemorySample | None = None
         self._fresh = False
         self._limited: tuple[MemoryUse, ...] = ()
-        self._requested = _NO_SHARES
+        # What workloads requested; ``None``: not looked at yet.
+        self._requested: Mapping[CgroupId, float] | None = None
         # Of the workloads with a request: whether they were seen to arrive.
         self._arrived: dict[CgroupId, bool] = {}
         self._is_short = False
@@ -86,7 +173,7 @@ class MemoryGuardian:
         # What each cgroup of v1 used when the present squeeze began.
         self._tops: dict[CgroupId, int] = {}
         self.report: MemoryReport | None = None
-        self.shares: Mapping[CgroupId, float] = _NO_SHARES
+        self.shares: Mapping[CgroupId, float] = {}
         self.verdicts: list[Verdict] = []
 
     @property
@@ -109,7 +196,7 @@ class MemoryGuardian:
         guard = settings.memory
         capacity = None if guard is None else capacity_bytes(guard, settings.host)
         if guard is None or capacity is None or settings.mode is not Mode.ENFORCE:
-            self.report, self._sample, self.shares = None, None, _NO_SHARES
+            self.report, self._sample, self.shares = None, None, {}
             return
         self._fresh = sample is not None and sample is not self._sample
         if sample is None or not self._fresh:
@@ -141,20 +228,25 @@ class MemoryGuardian:
 
         *part* of the page cache is to go, on v1 only, *why*: the service that suffers.
         """
-        if self.report is None:
-            return _restore(knobs, "the memory guard is off", now_ns) if resync else []
-        if not self._fresh and not resync:
-            return []
-        return list(self._moves(self.report, knobs, now_ns, part, why))
+        moves: Iterable[Action | None] = ()
+        if self.report is None and resync:
+            moves = (
+                knobs.restore(*cgroup, Knob.MEMORY_MAX, "the memory guard is off", now_ns)
+                for cgroup in knobs.touched(Knob.MEMORY_MAX)
+            )
+        elif self.report is not None and (self._fresh or resync):
+            moves = self._moves(self.report, knobs, now_ns, part, why)
+        return [each for each in moves if each is not None]
 
     def _find_arrivals(self, sample: MemorySample, index: WorkloadIndex) -> None:
-        requested, first = index.memory_limits, self._requested is _NO_SHARES
-        if first or requested is not self._requested:
+        requested = index.memory_limits
+        if requested is not self._requested:
             used = {each.cgroup: each.used_bytes for each in sample.workloads}
             # One that is new and was not read yet uses nothing.
-            unread = math.inf if first else 0
+            unread = math.inf if self._requested is None else 0
+            # One that uses no more than a quarter of its request has just arrived.
             self._arrived = {
-                cgroup: self._arrived.get(cgroup, used.get(cgroup, unread) <= _ARRIVING * wanted)
+                cgroup: self._arrived.get(cgroup, used.get(cgroup, unread) <= wanted / 4)
                 for cgroup, wanted in requested.items()
             }
             self._requested = requested
@@ -162,10 +254,11 @@ class MemoryGuardian:
     def _share(
         self, report: MemoryReport, uses: Iterable[MemoryUse], index: WorkloadIndex, now_ns: int
     ) -> None:
-        near = min(_NEAR, report.margin_bytes // 2)
+        near = min(_GROWTH, report.margin_bytes // 2)
         is_near = report.needed_bytes > report.room_bytes - near
+        # They are renewed once a second, and go when they were not needed for a while.
         if not self._latch.update(is_near, now_ns):
-            self.shares = _NO_SHARES
+            self.shares = {}
         elif now_ns - self._shared_ns >= NS_PER_SEC or not self.shares:
             self._shared_ns = now_ns
             wants = {
@@ -173,7 +266,7 @@ class MemoryGuardian:
                 for each in uses
                 if _has_memory(each.cgroup, index)
             }
-            least = {cgroup: min(want, _LEAST_SHARE) for cgroup, want in wants.items()}
+            least = {cgroup: min(want, _GROWTH / 4) for cgroup, want in wants.items()}
             self.shares = allocate(max(0.0, report.room_bytes), wants, least)
 
     def _judge(self, report: MemoryReport) -> None:
@@ -197,71 +290,61 @@ class MemoryGuardian:
 
     def _moves(
         self, report: MemoryReport, knobs: KnobState, now_ns: int, part: float, why: str
-    ) -> Iterable[Action]:
+    ) -> Iterable[Action | None]:
+        assert self._sample is not None
         others, capacity = report.others_bytes, report.capacity_bytes
         needs = (
             f"everything but best-effort work needs {format_bytes(others)} of "
             f"{format_bytes(capacity)}"
         )
         spare = report.room_bytes - report.needed_bytes
+        requested = self._requested or {}
         if part <= 0:
             self._tops = {}
         for use in self._limited:
-            key = (*use.cgroup, Knob.MEMORY_MAX)
-            original, current = knobs.original(*key), knobs.value(*key)
-            if original is None or current is None:
+            now_bytes = _now_bytes(knobs, use.cgroup)
+            if now_bytes is None:
                 continue
-            now_bytes = parse_amount(current)
-            most = self._requested.get(use.cgroup, math.inf)
+            most = requested.get(use.cgroup, math.inf)
             quantum, reason = _QUANTUM * capacity, needs
             if part > 0 and use.cgroup.hierarchy != "v2":
                 top = self._tops.setdefault(use.cgroup, use.used_bytes)
                 most = squeezed_bytes(use, top, part, capacity)
                 if most < use.needed_bytes + spare:
-                    quantum, reason = min(quantum, _SQUEEZE_QUANTUM), why
+                    quantum, reason = min(quantum, _ABOVE_NEED), why
             limit = limit_bytes(use, spare, now_bytes, most)
-            if limit >= parse_amount(original):
-                action = knobs.restore(*key, reason, now_ns)
-            elif current != original and abs(limit - now_bytes) < quantum:
-                continue
-            else:
-                action = knobs.request(*key, format_amount(limit), reason, now_ns)
-            if action is not None:
-                yield action
-        yield from self._own_limits(knobs, now_ns)
-
-    def _own_limits(self, knobs: KnobState, now_ns: int) -> Iterable[Action]:
-        """Yield the writes that give workloads of v2 the memory that they requested as a limit.
-
-        Not below what a workload uses: the kernel would kill at once.
-        """
-        assert self._sample is not None
+            yield _move(knobs, use.cgroup, limit, quantum, reason, now_ns)
+        # Workloads of v2 get the memory that they requested as a limit. Not below what a workload
+        # uses: the kernel would kill at once.
         used = {each.cgroup: each.used_bytes for each in self._sample.workloads}
-        guarded = {each.cgroup for each in self._limited}
-        for cgroup, wanted in self._requested.items():
-            key = (*cgroup, Knob.MEMORY_MAX)
-            original, current = knobs.original(*key), knobs.value(*key)
-            if cgroup in guarded or original is None or current is None:
+        guarded = self.guarded
+        for cgroup, wanted in requested.items():
+            now_bytes = _now_bytes(knobs, cgroup)
+            if now_bytes is None or cgroup in guarded or not self._arrived[cgroup]:
                 continue
-            if not self._arrived[cgroup]:
-                continue
-            now = parse_amount(current)
-            if wanted >= parse_amount(original):
-                action = knobs.restore(*key, "its request is no limit", now_ns)
-            elif abs(now - wanted) < MIB or (wanted < now and used.get(cgroup, 0) >= wanted):
-                continue
-            else:
-                action = knobs.request(*key, format_amount(wanted), "its request", now_ns)
-            if action is not None:
-                yield action
+            if wanted >= now_bytes or used.get(cgroup, 0) < wanted:
+                yield _move(knobs, cgroup, wanted, MIB, "its request", now_ns)
 
 
-def _restore(knobs: KnobState, reason: str, now_ns: int) -> list[Action]:
-    found = (
-        knobs.restore(*CgroupId(*cgroup), Knob.MEMORY_MAX, reason, now_ns)
-        for cgroup in knobs.touched(Knob.MEMORY_MAX)
-    )
-    return [each for each in found if each is not None]
+def _now_bytes(knobs: KnobState, cgroup: CgroupId) -> float | None:
+    """Return the limit of a cgroup; ``None``: there is none, or it cannot be moved."""
+    key = (*cgroup, Knob.MEMORY_MAX)
+    current = None if knobs.original(*key) is None else knobs.value(*key)
+    return None if current is None else parse_amount(current)
+
+
+def _move(
+    knobs: KnobState, cgroup: CgroupId, limit: float, quantum: float, reason: str, now_ns: int
+) -> Action | None:
+    """Return the write of *limit*, if it is *quantum* away; one above the original restores."""
+    key = (*cgroup, Knob.MEMORY_MAX)
+    original, current = knobs.original(*key), knobs.value(*key)
+    assert original is not None and current is not None
+    if limit >= parse_amount(original):
+        return knobs.restore(*key, reason, now_ns)
+    if current != original and abs(limit - parse_amount(current)) < quantum:
+        return None
+    return knobs.request(*key, format_amount(limit), reason, now_ns)
 
 
 def _has_memory(cgroup: CgroupId, index: WorkloadIndex) -> bool:
