@@ -50,19 +50,13 @@ __all__ = (
 
 # Most time between two ticks while a service is awake: files are read and windows are learned once
 # a second, and windows of a second keep their length within a factor of two.
-_AWAKE_NS = 1 * NS_PER_SEC
+_AWAKE_NS = NS_PER_SEC
 # The same while all services are asleep, and so in any case. Pages and metrics are no older.
-LONGEST_NS = 2 * NS_PER_SEC
-# Part of what a sweet point allows that may be seen before a tick judges it: a window may hold
-# twice as much as its last part shows.
-_SAFETY = 0.5
-# What a sweet point allows, in limits of a look. The kernel tells only then: a tick that comes
-# sooner finds nothing to decide, and a squeeze needs three ticks that do (loop/service_loops.py).
-TOLD = 1.0 / _SAFETY
-# After the first tick that found a service near its sweet point so many come early, by this part of
-# the time between ticks.
-_EARLY_TICKS = 2
-_EARLY = 8
+LONGEST_NS = 2 * _AWAKE_NS
+# What a sweet point allows, in limits of a look: a window may hold twice as much as its last part
+# shows. The kernel tells only then: a tick that comes sooner finds nothing to decide, and a squeeze
+# needs three ticks that do (loop/service_loops.py).
+TOLD = 2.0
 # What the kernel tells of by itself: the part of the time in which some task stalls.
 PRESSURES = (IndicatorName.PSI_CPU, IndicatorName.PSI_MEMORY, IndicatorName.PSI_IO)
 # Part of the time by which waits may be longer than a sweet point in all. A service that gets no
@@ -194,8 +188,9 @@ class Schedule:
     """When the next look is due: ``due_ns``, CLOCK_MONOTONIC.
 
     After the first tick that *found* a service near its sweet point or worse, the next two come
-    early, so that a squeeze, which needs three, need not wait for them. *tick_ns* is the configured
-    time between two ticks. ``was_woken``: the last tick was not due.
+    early, an eighth of *tick_ns* apart, so that a squeeze, which needs three, need not wait for
+    them. *tick_ns* is the configured time between two ticks. ``was_woken``: the last tick was not
+    due.
     """
 
     __slots__ = ("_early", "_found", "due_ns", "was_woken")
@@ -210,7 +205,7 @@ class Schedule:
         """Go on from ``due_ns``, at which there was a look; looks are *period_ns* apart."""
         self._take(found)
         self.was_woken = False
-        self.due_ns += tick_ns // _EARLY if self._early else period_ns
+        self.due_ns += tick_ns // 8 if self._early else period_ns
 
     def pass_woken(self, now_ns: int, tick_ns: int, *, found: bool) -> None:
         """Take a tick at *now_ns* that was not due.
@@ -221,26 +216,24 @@ class Schedule:
         self._take(found)
         self.was_woken = True
         if self._early:
-            self.due_ns = now_ns + tick_ns // _EARLY
+            self.due_ns = now_ns + tick_ns // 8
         else:
             self.due_ns = min(max(self.due_ns, now_ns + tick_ns // 4), now_ns + tick_ns // 2)
 
     def _take(self, found: bool) -> None:
         begins = found and not self._found
-        self._early = _EARLY_TICKS if begins else max(0, self._early - 1) * found
+        self._early = 2 if begins else max(0, self._early - 1) * found
         self._found = found
 
 
 def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:
     """Return why the services of *loops* need the next tick; ``None``: they do not."""
     for loop in loops:
-        if loop.status in UNKNOWN or _is_near(loop.deviation) or _is_near(loop.filtered_deviation):
+        deviations = loop.deviation, loop.filtered_deviation
+        near = any(each is not None and each >= -DEAD_ZONE for each in deviations)
+        if near or loop.status in UNKNOWN:
             return TickReason.NEAR
     return None
-
-
-def _is_near(deviation: float | None) -> bool:
-    return deviation is not None and deviation >= -DEAD_ZONE
 
 
 class LimitTable:
@@ -274,25 +267,20 @@ class LimitTable:
         ratios: list[RatioLimit] = []
         pressures: list[PressureLimit] = []
         for service in index.services.values():
-            if service.paused:
-                continue
-            for spec in service.profile.indicators:
+            idle_ns = service.profile.idle_oncpu_ratio * _AWAKE_NS
+            for spec in () if service.paused else service.profile.indicators:
                 windows_ns.add(spec.window_ns)
                 point = _sweet_point(spec, known.get((service.name, spec.name)))
                 if point is None:
                     continue
-                if spec.name is IndicatorName.WAIT_RATIO:
-                    limit = _SAFETY * point, service.profile.idle_oncpu_ratio * _AWAKE_NS
-                    ratios += (RatioLimit(cgroup, *limit) for cgroup in service.cgroups)
-                if spec.name in PRESSURES:
-                    pressures += (
-                        PressureLimit(cgroup, spec.name, point, spec.window_ns)
-                        for cgroup in service.cgroups
-                    )
-                for share, by_time in _shares(spec.name):
+                for cgroup in service.cgroups:
+                    if spec.name is IndicatorName.WAIT_RATIO:
+                        ratios.append(RatioLimit(cgroup, point / TOLD, idle_ns))
+                    if spec.name in PRESSURES:
+                        pressures.append(PressureLimit(cgroup, spec.name, point, spec.window_ns))
                     waits += (
                         WaitLimit(cgroup, point, share, spec.window_ns, by_time)
-                        for cgroup in service.cgroups
+                        for share, by_time in _shares(spec.name)
                     )
         self._awake_ns = min(windows_ns)
         self._waits = tuple(kept.get(each, each) for each in waits)
@@ -303,10 +291,10 @@ class LimitTable:
 def _shares(name: IndicatorName) -> Iterable[tuple[float, bool]]:
     """Yield the share of each ``WaitLimit`` for an indicator, and whether it is one by time."""
     if (quantile := QUANTILES.get(name)) is not None:
-        yield _SAFETY * (1.0 - quantile), False
+        yield (1.0 - quantile) / TOLD, False
         yield _STARVED, True
     elif name is IndicatorName.RUNQ_DELAY_P99:
-        yield _SAFETY * (1.0 - 0.99), True
+        yield (1.0 - 0.99) / TOLD, True
 
 
 def _sweet_point(spec: IndicatorSpec, present: float | None) -> float | None:

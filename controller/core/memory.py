@@ -52,8 +52,6 @@ _GROWTH = 64 * MIB
 # v1: the kernel refuses a limit below what it cannot reclaim, without another effect. So far above
 # it a limit is tried again in the next tick, and a squeeze moves it in such steps.
 _ABOVE_NEED = _GROWTH // 8
-# Limits are moved by this part of the capacity at least: less is noise.
-_QUANTUM = 1 / 256
 
 
 def capacity_bytes(guard: MemoryGuard, host: HostFacts) -> int | None:
@@ -306,7 +304,7 @@ class MemoryGuardian:
             if now_bytes is None:
                 continue
             most = requested.get(use.cgroup, math.inf)
-            quantum, reason = _QUANTUM * capacity, needs
+            quantum, reason = capacity / 256, needs  # a smaller move is noise
             if part > 0 and use.cgroup.hierarchy != "v2":
                 top = self._tops.setdefault(use.cgroup, use.used_bytes)
                 most = squeezed_bytes(use, top, part, capacity)

@@ -36,14 +36,9 @@ __all__ = ("SlowServices",)
 # when the service was well for so long.
 _STEADY_NS = 3 * NS_PER_SEC
 _FORGET_NS = 60 * NS_PER_SEC
-# Below this part of the time in which a service wants to run, its waits explain no slow request.
-_LITTLE_WAIT = 0.1
-# The load at which a service was well is known after two to three of these periods; more than that
-# by this factor is more load than ever.
-_PERIOD_S = 10
-_MORE = 1.1
-# Where no other workload has this part, the resource or the service itself is the cause.
-_MOSTLY = 0.5
+# Below this part of the time in which a service wants to run, its waits explain no slow request. As
+# much more load than ever while a service was well explains them, and a part is named from there.
+_LITTLE = 0.1
 
 _OF_PART = {
     PartKind.BEST_EFFORT: SlowBecause.BEST_EFFORT,
@@ -88,7 +83,7 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class _Well:
-    """The largest use of CPUs of a service that was well for at least a period after it.
+    """The largest use of CPUs of a service that was well for at least a period of 10 s after it.
 
     ``newer`` and ``older`` are the largest of this period and the one before: the load rises a
     moment before the service suffers from it. ``known_s`` is how long it was well.
@@ -103,7 +98,7 @@ class _Well:
         """Take a second in which the service was well."""
         self.newer = max(self.newer, cpus)
         self.known_s += 1
-        if self.known_s % _PERIOD_S == 0:
+        if self.known_s % 10 == 0:
             self.cpus = max(self.cpus, self.older)
             self.older, self.newer = self.newer, 0.0
 
@@ -178,7 +173,7 @@ class SlowServices:
         because, name, share, evidence = found
         well, need = self._well.get(service), context.tracker.cpu_need.get(service)
         may_be_load = because in (SlowBecause.OWN_TASKS, SlowBecause.ELSEWHERE)
-        if may_be_load and well and well.cpus and need and need.oncpu > _MORE * well.cpus:
+        if may_be_load and well and well.cpus and need and need.oncpu > (1 + _LITTLE) * well.cpus:
             because = SlowBecause.OWN_LOAD
             used, most = format_cpus(need.oncpu), format_cpus(well.cpus)
             evidence = f"it uses {used}, at most {most} while it was well; {evidence}"
@@ -231,7 +226,7 @@ def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickC
         return _by_host(waits)
     need = context.tracker.cpu_need.get(cause.service)
     wanted = waits.inflicted_cpus + (need.oncpu if need else 0.0)
-    if wanted > 0 and waits.inflicted_cpus >= _LITTLE_WAIT * wanted:
+    if wanted > 0 and waits.inflicted_cpus >= _LITTLE * wanted:
         return _by_parts(cause_of(channels.cpu.loops, cause.service, context))
     own = channels.loops[cause.channel].of(cause.service)
     if own.state is ChannelState.SQUEEZE and not own.was_in_vain:
@@ -277,13 +272,14 @@ def _by_parts(cause: Cause, is_squeezed: bool = False) -> _Found:
     order = sorted(sums, key=sums.__getitem__, reverse=True)
     what = _WHAT[cause.channel]
     is_cause = is_squeezed and order and order[0] is SlowBecause.BEST_EFFORT
-    is_most = order and sums[order[0]] >= _MOSTLY
+    # Where no other workload has half, the resource or the service itself is the cause.
+    is_most = order and sums[order[0]] >= 0.5
     if cause.channel in _BY_ITSELF and not (is_cause or is_most):
         return _Found(_BY_ITSELF[cause.channel], evidence=f"no other workload has most of {what}")
     if not order:
         return _Found(SlowBecause.UNKNOWN, evidence=f"nothing is known about {what}")
     share = min(1.0, sums[order[0]])
     text = f"{share:.0%} of {what}"
-    if len(order) > 1 and sums[order[1]] >= _LITTLE_WAIT:
+    if len(order) > 1 and sums[order[1]] >= _LITTLE:
         text += f"; {order[1]} {sums[order[1]]:.0%}"
     return _Found(order[0], largest[order[0]].name, share, text)

@@ -26,16 +26,15 @@ __all__ = (
 
 _FIRST_OCTAVE = 10
 _LAST_OCTAVE = 30
-_PARTS = 4
 
-BUCKETS = 2 + (_LAST_OCTAVE - _FIRST_OCTAVE) * _PARTS
+BUCKETS = 2 + (_LAST_OCTAVE - _FIRST_OCTAVE) * 4
 
 LOWER_NS: tuple[int, ...] = (
     0,
     *(
         (1 << octave) + part * (1 << (octave - 2))
         for octave in range(_FIRST_OCTAVE, _LAST_OCTAVE)
-        for part in range(_PARTS)
+        for part in range(4)
     ),
     1 << _LAST_OCTAVE,
 )
@@ -50,7 +49,7 @@ def index_of(wait_ns: int) -> int:
     octave = wait_ns.bit_length() - 1
     if octave >= _LAST_OCTAVE:
         return BUCKETS - 1
-    return 1 + (octave - _FIRST_OCTAVE) * _PARTS + ((wait_ns >> (octave - 2)) & 3)
+    return 1 + (octave - _FIRST_OCTAVE) * 4 + ((wait_ns >> (octave - 2)) & 3)
 
 
 def difference(newer: Sequence[int], older: Sequence[int]) -> list[int] | None:

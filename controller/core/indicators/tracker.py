@@ -25,7 +25,13 @@ from controller.core.indicators.counters import (
     rate,
     smoothing,
 )
-from controller.core.indicators.measurement import STALE, WAITS, measure_waits, service_indicator
+from controller.core.indicators.measurement import (
+    STALE,
+    WAITS,
+    Measured,
+    measure_waits,
+    service_indicator,
+)
 from controller.core.indicators.slowdown import FigureCheck, pace_of
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
 from controller.core.model import (
@@ -42,19 +48,15 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuNeed", "IndicatorTracker")
 
-_NEED_SMOOTH_S = 1.0
 # Cgroups outside all workloads that left and keep their names: as many as the probe measures.
 _MOST_GONE = 64
-# A service that uses at least this part of the CPU time that it used with its last figure has
-# requests, also if no figure says so.
-_WORKS = 0.5
 
 
 class CpuNeed(NamedTuple):
     """CPU need of a service, in CPUs: time on the CPU, and wait that others inflicted."""
 
-    oncpu: float
-    inflicted: float
+    oncpu: float = 0.0
+    inflicted: float = 0.0
 
 
 class _Quiescent(NamedTuple):
@@ -274,18 +276,13 @@ class IndicatorTracker:
 
     def _waits(self, service: Service, spec: IndicatorSpec) -> Indicator:
         idle = service.profile.idle_oncpu_ratio
+
+        def measure(cgroup: CgroupId) -> Measured:
+            alive = self._is_alive(cgroup)
+            return measure_waits(spec, self.reading(cgroup, spec), idle) if alive else STALE
+
         return service_indicator(
-            service.name,
-            spec,
-            (
-                (
-                    cgroup,
-                    measure_waits(spec, self.reading(cgroup, spec), idle)
-                    if self._is_alive(cgroup)
-                    else STALE,
-                )
-                for cgroup in service.cgroups
-            ),
+            service.name, spec, ((cgroup, measure(cgroup)) for cgroup in service.cgroups)
         )
 
     def _own_figure(self, service: str, spec: IndicatorSpec) -> Indicator | None:
@@ -300,7 +297,8 @@ class IndicatorTracker:
             wrong = self._checks[service].wrong
             status = IndicatorStatus.IMPLAUSIBLE if wrong else IndicatorStatus.FRESH
             self._worked[service] = cpus
-        elif cpus > 0 and cpus >= _WORKS * self._worked.get(service, math.inf):
+        elif cpus > 0 and cpus >= self._worked.get(service, math.inf) / 2:
+            # With half of the use of its last figure it has requests, also if no figure says so.
             status = IndicatorStatus.LOST
         elif figure.age_ns is None:
             status = IndicatorStatus.STALE
@@ -370,23 +368,25 @@ class IndicatorTracker:
     def _update_needs(self, workload_index: WorkloadIndex, dt_ns: int) -> None:
         if dt_ns <= 0:
             return
-        oncpu: dict[str, float] = {}
-        inflicted: dict[str, float] = {}
+        ran: dict[str, CpuNeed] = {}
         for cgroup, (old, new) in self._samples.changed.items():
             if (name := workload_index.sensitive.get(cgroup)) is not None:
-                ran = increase(old.oncpu_ns, new.oncpu_ns) / dt_ns
-                waited = increase(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns
-                oncpu[name] = oncpu.get(name, 0.0) + ran
-                inflicted[name] = inflicted.get(name, 0.0) + waited
+                before = ran.get(name, CpuNeed())
+                ran[name] = CpuNeed(
+                    before.oncpu + increase(old.oncpu_ns, new.oncpu_ns) / dt_ns,
+                    before.inflicted
+                    + increase(old.wait_inflicted_ns, new.wait_inflicted_ns) / dt_ns,
+                )
         # Smoothed, because the ceiling of the quota falls at once and one tick is too noisy.
-        weight = smoothing(dt_ns / 1e9, _NEED_SMOOTH_S)
+        weight = smoothing(dt_ns / 1e9, SMOOTH_S / 2)
         needs: dict[str, CpuNeed] = {}
-        for name in {**self.cpu_need, **oncpu}:
-            last = self.cpu_need.get(name, CpuNeed(0.0, 0.0))
-            need = CpuNeed(
-                last.oncpu + weight * (oncpu.get(name, 0.0) - last.oncpu),
-                last.inflicted + weight * (inflicted.get(name, 0.0) - last.inflicted),
+        for name in {**self.cpu_need, **ran}:
+            pairs = zip(
+                self.cpu_need.get(name, CpuNeed()),
+                ran.get(name, CpuNeed()),
+                strict=True,
             )
+            need = CpuNeed(*(last + weight * (now - last) for last, now in pairs))
             if name in workload_index.services and max(need) >= LEAST_CPUS:
                 needs[name] = need
         self.cpu_need = needs

@@ -28,7 +28,6 @@ Sample = TypeVar("Sample")
 
 # A window with too few events for a value is stretched up to this many windows.
 STRETCH = 4
-_NO_WAITS = [0] * BUCKETS
 # Ticks may come soon after one another (core/looks.py). Few waits end in a shorter one.
 _SHORT_NS = 100_000_000
 
@@ -191,9 +190,8 @@ class WaitWindow(_Window[WorkloadSample]):
 def _between(span_ns: int, newest: WorkloadSample, older: WorkloadSample) -> WindowReading | None:
     if newest.runq_histogram is None or older.runq_histogram is None:
         return None
-    if newest.waits == older.waits:
-        waits: list[int] | None = _NO_WAITS
-    else:
+    waits: list[int] | None = [0] * BUCKETS
+    if newest.waits != older.waits:
         waits = difference(newest.runq_histogram, older.runq_histogram)
     if waits is None or span_ns <= 0:
         return None

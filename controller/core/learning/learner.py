@@ -71,8 +71,7 @@ class _Task:
 class SweetPointLearner:
     """What is learned about all services.
 
-    ``reports`` (one per learned indicator) are those of the last ``update``, ``verdicts`` also
-    those of ``set_workloads`` since the one before.
+    ``verdicts`` are those of the last ``update``, and of ``set_workloads`` since the one before.
     """
 
     __slots__ = (
@@ -84,7 +83,6 @@ class SweetPointLearner:
         "_states",
         "_tasks",
         "_untold",
-        "reports",
         "verdicts",
     )
 
@@ -100,7 +98,6 @@ class SweetPointLearner:
         self._quiet = QuietMonitor()
         self._configured = self._in_force = WorkloadIndex((), {})
         self._apply_ns = 0
-        self.reports: tuple[LearnedReport, ...] = ()
         self.verdicts: tuple[Verdict, ...] = ()
         self._untold: tuple[Verdict, ...] = ()
 
@@ -163,7 +160,6 @@ class SweetPointLearner:
         if not self._tasks:
             self._quiet = QuietMonitor()
         self._configured = configured
-        self.reports = self._known_reports()
         self._untold += self._put_in_force(anew=True)
         return self._in_force
 
@@ -194,32 +190,30 @@ class SweetPointLearner:
         if self._tasks:
             self._quiet.update(tracker, self._configured, cpus, now_ns, hold)
         found = {(each.service, each.name): each for each in indicators}
-        observed = False
         for number, (key, task) in enumerate(self._tasks.items()):
             if task.due_ns is None:
                 # Not all in the same tick.
                 task.due_ns = now_ns + number % _SPREAD * task.spec.window_ns // _SPREAD
             indicator = found.get(key)
             if indicator is None and task.report is not None:
-                task.report, observed = None, True  # its source is gone
+                task.report = None  # its source is gone
             if now_ns < task.due_ns or indicator is None:
                 continue
             task.due_ns = now_ns + task.spec.window_ns
             own = found.get((task.service.name, IndicatorName.SERVICE))
             self._observe(task, indicator, own, tracker, now_ns)
-            observed = True
         if self._objectives:
             services = squeezed()
             for name, objective in self._objectives.items():
                 objective.add(found.get((name, IndicatorName.SERVICE)), name in services)
-        if observed:
-            self.reports = self._known_reports()
         if now_ns >= self._apply_ns:
             self._apply_ns = now_ns + _APPLY_NS
             self.verdicts += self._put_in_force()
         return self._in_force
 
-    def _known_reports(self) -> tuple[LearnedReport, ...]:
+    @property
+    def reports(self) -> tuple[LearnedReport, ...]:
+        """One per learned indicator whose source is there."""
         known = (task.report for task in self._tasks.values())
         return tuple(each for each in known if each is not None)
 
