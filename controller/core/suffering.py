@@ -7,7 +7,6 @@ or averaged here are raw values, never a deviation that ended at the limit of it
 """
 
 from collections.abc import Iterable, Mapping
-import math
 from typing import NamedTuple
 
 from controller.core.decision import Demand, IndicatorStatus, LoopReport, Plan
@@ -107,13 +106,8 @@ def is_worse(loop: LoopReport, other: LoopReport) -> bool:
 
 
 def _raw(loop: LoopReport) -> float | None:
-    """Return the deviation without limits; of a recording without it, in another unit."""
-    if loop.excess is not None:
-        return loop.excess
-    if loop.value is None or not loop.sweet_point or loop.value <= 0:
-        return loop.deviation
-    ratio = abs(math.log(loop.value / loop.sweet_point))
-    return ratio if (loop.deviation or 0.0) >= 0 else -ratio
+    """Return the deviation without limits; of a recording without it, with them."""
+    return loop.deviation if loop.excess is None else loop.excess
 
 
 def _is_inverted(loop: LoopReport) -> bool:

@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from controller.core.knob_values import IDLE, lowest_weight
-from controller.core.model import CgroupId, Pause, QosClass, Target, Workload
-from controller.core.settings import Profile
+from controller.core.model import CgroupId, IndicatorName, Pause, QosClass, Target, Workload
+from controller.core.settings import IndicatorSpec, Profile
 
 __all__ = (
     "Service",
@@ -41,6 +41,12 @@ class Service:
     cgroups: tuple[CgroupId, ...]
     image: str = ""
     paused: bool = False
+
+    @property
+    def figure(self) -> IndicatorSpec | None:
+        """The indicator of the service's own figure; ``None`` if it has none."""
+        own = (each for each in self.profile.indicators if each.name is IndicatorName.SERVICE)
+        return next(own, None)
 
 
 class WorkloadIndex:
@@ -116,12 +122,12 @@ class WorkloadIndex:
             else cgroup: IDLE if each.may_idle else lowest_weight(cgroup.hierarchy)
             for cgroup, each in self.best_effort.items()
         }
-        parents = {each.quota_at for each in self.best_effort.values() if each.quota_at is not None}
-        shared = {each: not self._has_paused(each) for each in parents}
+        parents = {each.quota_at for each in self.best_effort.values()}
+        shared = {each for each in parents if each and not self._has_paused(each)}
         self.quota_parents = {
             cgroup: CgroupId(each.quota_at.scope, each.quota_at.id)
             for cgroup, each in self.best_effort.items()
-            if each.quota_at is not None and shared[each.quota_at]
+            if each.quota_at and each.quota_at in shared
         }
         self.quota_targets = frozenset((*self.best_effort, *self.quota_parents.values()))
         limited = {each.memory_at for each in self.best_effort.values() if each.memory_at}

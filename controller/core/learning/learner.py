@@ -126,7 +126,7 @@ class SweetPointLearner:
         objectives, self._objectives = self._objectives, {}
         for service in configured.services.values():
             wanted = [spec for spec in service.profile.indicators if spec.learn]
-            figure = _figure(service)
+            figure = service.figure
             if not wanted and (figure is None or figure.objective is None):
                 continue
             made_for = host.cpu_model, service.image
@@ -282,12 +282,6 @@ class SweetPointLearner:
                 {name: _with_specs(services[name].profile, each) for name, each in specs.items()}
             )
         return tuple(verdicts)
-
-
-def _figure(service: Service) -> IndicatorSpec | None:
-    """Return the indicator of the service's own figure; ``None`` if it has none."""
-    own = (spec for spec in service.profile.indicators if spec.name is IndicatorName.SERVICE)
-    return next(own, None)
 
 
 def _missing(indicator: Indicator) -> Disturbance:

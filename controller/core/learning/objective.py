@@ -201,16 +201,11 @@ class Objective:
     def __init__(
         self, spec: IndicatorSpec, margin: Margin, before: "Objective | None" = None
     ) -> None:
-        """*spec* is as configured, *before* the object that this one replaces.
-
-        :raises ValueError: *spec* has no objective.
-        """
-        if spec.objective is None:
-            raise ValueError(f"{spec.name} has no objective")
+        """*spec* is as configured, *before* the object that this one replaces."""
         self.spec = spec
         is_same = before is not None and before.spec == spec
         self.in_force: IndicatorSpec = before.in_force if before and is_same else spec
-        self._objective = spec.objective
+        self._objective = spec.objective or math.inf
         self._margin = margin
 
     def add(self, indicator: Indicator | None, is_squeezed: bool) -> None:

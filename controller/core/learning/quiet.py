@@ -9,13 +9,13 @@ idleness proves that nothing is disturbed. Work without a CPU may still hold mem
 busy, so there idleness is not enough.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from controller.core.decision import IndicatorStatus
 from controller.core.indicators.counter_based import OF_DISKS, OF_MEMORY
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.model import CgroupId, Channel, IndicatorName
+from controller.core.model import CgroupId, Channel, IndicatorName, Workload
 from controller.core.settings import IndicatorSpec
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
@@ -79,16 +79,15 @@ class QuietMonitor:
     ) -> None:
         """Take one tick on a machine of *cpus* CPUs; *hold*: it is the first one after a gap."""
         self._now_ns = now_ns
-        best_effort, paused = workload_index.best_effort, workload_index.paused
-        self._best_effort = best_effort
-        use = sum(each for cgroup, each in tracker.active.items() if cgroup in best_effort)
-        # Not counted as best-effort, so what it inflicts is not known apart.
-        free = 0.0
-        if paused:
-            free = sum(each for cgroup, each in tracker.active.items() if cgroup in paused)
+        self._best_effort = workload_index.best_effort
+
+        def use_of(workloads: Mapping[CgroupId, Workload]) -> float:
+            return sum(each for cgroup, each in tracker.active.items() if cgroup in workloads)
+
+        # What paused work inflicts is not known apart, because it is not counted as best-effort.
         found = (
-            (Disturbance.BEST_EFFORT, use > _IDLE_SHARE * cpus),
-            (Disturbance.PAUSED, free > _IDLE_SHARE * cpus),
+            (Disturbance.BEST_EFFORT, use_of(workload_index.best_effort) > _IDLE_SHARE * cpus),
+            (Disturbance.PAUSED, use_of(workload_index.paused) > _IDLE_SHARE * cpus),
             (Disturbance.OUTSIDE, tracker.outside_cpus > _OUTSIDE_SHARE * cpus),
             (Disturbance.STEAL, (tracker.steal_cpus or 0.0) > _STEAL_SHARE * cpus),
             (Disturbance.NO_DATA, hold or not tracker.probe_alive),
@@ -163,20 +162,17 @@ def _has_enough(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker
 
 
 def _is_throttled(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) -> bool:
-    for cgroup in service.cgroups:
-        reading = tracker.reading(cgroup, spec)
-        if reading is None or reading.throttled_ns is None:
-            continue
-        if reading.throttled_ns > _THROTTLED_SHARE * reading.wanted_ns:
-            return True
-    return False
+    readings = (tracker.reading(cgroup, spec) for cgroup in service.cgroups)
+    return any(
+        each is not None and (each.throttled_ns or 0) > _THROTTLED_SHARE * each.wanted_ns
+        for each in readings
+    )
 
 
 def _misses_objective(service: Service, tracker: IndicatorTracker) -> bool:
-    for spec in service.profile.indicators:
-        if spec.name is IndicatorName.SERVICE:
-            own = tracker.indicator(service, spec)
-            if own is not None and own.status is IndicatorStatus.FRESH and own.value is not None:
-                most = spec.sweet_point if spec.objective is None else spec.objective
-                return most is not None and own.value > most
-    return False
+    figure = service.figure
+    own = None if figure is None else tracker.indicator(service, figure)
+    if figure is None or own is None or own.status is not IndicatorStatus.FRESH:
+        return False
+    most = figure.sweet_point if figure.objective is None else figure.objective
+    return own.value is not None and most is not None and own.value > most
