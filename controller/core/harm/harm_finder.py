@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from controller.core.harm.cut import Claim, Deeds
 from controller.core.harm.harm_model import CERTAIN, HarmModel
-from controller.core.indicators.slowdown import gain, pace_of
+from controller.core.indicators.own_figure import gain, pace_of
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId

@@ -5,10 +5,9 @@
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import zip_longest
-import math
 from typing import NamedTuple
 
-from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.decision import Indicator
 from controller.core.indicators.blame import BlameTracker
 from controller.core.indicators.counter_based import (
     COUNTED,
@@ -32,18 +31,16 @@ from controller.core.indicators.measurement import (
     measure_waits,
     service_indicator,
 )
-from controller.core.indicators.slowdown import FigureCheck, pace_of
+from controller.core.indicators.own_figure import OwnFigures
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
 from controller.core.model import (
     CgroupId,
     IndicatorName,
     Outside,
-    ServiceReading,
     Snapshot,
     WorkloadSample,
 )
 from controller.core.settings import IndicatorSpec
-from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuNeed", "IndicatorTracker")
@@ -82,32 +79,6 @@ class IndicatorTracker:
     has the paths of cgroups outside all workloads, also of the last that left: they may have blame.
     """
 
-    __slots__ = (
-        "_active",
-        "_checks",
-        "_counted",
-        "_figures",
-        "_links",
-        "_outside",
-        "_quiescent",
-        "_samples",
-        "_snapshot",
-        "_times_ns",
-        "_use",
-        "_windows",
-        "_worked",
-        "_workload_index",
-        "active",
-        "blame",
-        "cpu_need",
-        "outside",
-        "outside_cpus",
-        "probe_alive",
-        "steal_cpus",
-        "system_cpus",
-        "time_ns",
-    )
-
     def __init__(self) -> None:
         self._windows: dict[CgroupId, WaitWindow] = {}
         self._workload_index: WorkloadIndex | None = None
@@ -116,21 +87,17 @@ class IndicatorTracker:
         self._quiescent: dict[str, _Quiescent] = {}
         # Times of the pushes to windows, as far back as the windows reach.
         self._times_ns: deque[int] = deque()
-        self._snapshot: Snapshot | None = None
+        self._snapshot = Snapshot(time_ns=0, age_ns=None, workloads=())
         self._samples = SampleDiff()
         self._counted = CounterWindows()
         self._links = LinkWindows()
-        self._figures: dict[str, ServiceReading] = {}
-        self._checks: dict[str, FigureCheck] = {}
-        # The CPUs that each service used when its own figure last had a value.
-        self._worked: dict[str, float] = {}
+        self._figures = OwnFigures()
         self._use = CpuUse()
         self.blame = BlameTracker()
         self.probe_alive = False
         self.cpu_need: dict[str, CpuNeed] = {}
         self.active: dict[CgroupId, float] = {}
         self.outside: Mapping[CgroupId, str] = {}
-        self._outside: tuple[Outside, ...] = ()
         self.outside_cpus = 0.0
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
@@ -163,6 +130,7 @@ class IndicatorTracker:
         Probe data older than *oldest_ns* is not alive. After more than *longest_gap_ns* without a
         snapshot, or without data that is alive, the windows start empty.
         """
+        before, self._snapshot = self._snapshot, snapshot
         self.probe_alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
         self.time_ns = snapshot.time_ns
         self._samples.update(snapshot.workloads)
@@ -176,27 +144,14 @@ class IndicatorTracker:
         self._links.update(
             snapshot.links, snapshot.time_ns, workload_index.longest_window_ns, rebase
         )
-        if snapshot.outside is not self._outside:
-            self._outside = snapshot.outside
+        if snapshot.outside is not before.outside:
             self.outside = _named(self.outside, snapshot.outside)
-        self._figures = {figure.service: figure for figure in snapshot.services}
-        self._worked = {name: cpus for name, cpus in self._worked.items() if name in self._figures}
-        self._check_figures(workload_index, dt_ns)
+        self._figures.update(snapshot, workload_index, self._samples, dt_ns)
         self._update_needs(workload_index, dt_ns)
-        self._update_machine(snapshot, workload_index, dt_ns)
+        self._update_machine(before, snapshot, workload_index, dt_ns)
         self.blame.update(
             snapshot.blame, self._samples, workload_index, self.active, self.outside_cpus, dt_ns
         )
-
-    def _check_figures(self, workload_index: WorkloadIndex, dt_ns: int) -> None:
-        self._checks = {name: self._checks.get(name) or FigureCheck() for name in self._figures}
-        for name, figure in self._figures.items():
-            service = workload_index.services.get(name)
-            if service is None or not figure.value or figure.value < 0:
-                continue
-            pace = pace_of(service, self._samples.changed, dt_ns)
-            if pace is not None:
-                self._checks[name].update(figure.value, pace, self.time_ns, dt_ns / NS_PER_SEC)
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
         """Return whether the service's indicators of these *names* equal those of the last tick.
@@ -261,7 +216,8 @@ class IndicatorTracker:
         a CPU always have a source: without the probe they are ``stale``, never ``None``.
         """
         if spec.name is IndicatorName.SERVICE:
-            return self._own_figure(service.name, spec)
+            need = self.cpu_need.get(service.name, CpuNeed())
+            return self._figures.indicator(service.name, spec, need.oncpu)
         if spec.name in LINKED:
             return self._links.indicator(service.name, spec)
         if spec.name in COUNTED:
@@ -283,30 +239,6 @@ class IndicatorTracker:
 
         return service_indicator(
             service.name, spec, ((cgroup, measure(cgroup)) for cgroup in service.cgroups)
-        )
-
-    def _own_figure(self, service: str, spec: IndicatorSpec) -> Indicator | None:
-        # The source decides when a figure is too old, because it knows how often it is updated.
-        figure = self._figures.get(service)
-        if figure is None:
-            return None
-        value = None if figure.age_ns is None else figure.value
-        need = self.cpu_need.get(service)
-        cpus = 0.0 if need is None else need.oncpu
-        if value is not None:
-            wrong = self._checks[service].wrong
-            status = IndicatorStatus.IMPLAUSIBLE if wrong else IndicatorStatus.FRESH
-            self._worked[service] = cpus
-        elif cpus > 0 and cpus >= self._worked.get(service, math.inf) / 2:
-            # With half of the use of its last figure it has requests, also if no figure says so.
-            status = IndicatorStatus.LOST
-        elif figure.age_ns is None:
-            status = IndicatorStatus.STALE
-        else:
-            status = IndicatorStatus.IDLE
-        samples = 0 if value is None else 1
-        return Indicator(
-            service=service, name=spec.name, value=value, samples=samples, status=status
         )
 
     def _is_alive(self, cgroup: CgroupId) -> bool:
@@ -392,10 +324,9 @@ class IndicatorTracker:
         self.cpu_need = needs
 
     def _update_machine(
-        self, snapshot: Snapshot, workload_index: WorkloadIndex, dt_ns: int
+        self, before: Snapshot, snapshot: Snapshot, workload_index: WorkloadIndex, dt_ns: int
     ) -> None:
         weight = smoothing(dt_ns / 1e9, SMOOTH_S)
-        before, self._snapshot = self._snapshot or snapshot, snapshot
         outside = rate(before.system_oncpu_ns, snapshot.system_oncpu_ns, dt_ns)
         if outside is None:  # not measurable in this tick, which does not mean that there was none
             outside = self.outside_cpus

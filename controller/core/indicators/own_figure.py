@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a service takes for its work, and whether its own figure moves as that work does.
+"""The figures that services report themselves, and whether they move as their work does.
 
 A source may begin to answer in another unit, or for another service. A figure that is suddenly
 several times larger or smaller, while the service does the same work in the same time, is wrong.
@@ -10,12 +10,14 @@ from collections.abc import Mapping
 import math
 from typing import NamedTuple
 
-from controller.core.indicators.counters import increase
-from controller.core.model import CgroupId, WorkloadSample
+from controller.core.decision import Indicator, IndicatorStatus
+from controller.core.indicators.counters import SampleDiff, increase
+from controller.core.model import CgroupId, ServiceReading, Snapshot, WorkloadSample
+from controller.core.settings import IndicatorSpec
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import Service
+from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("FigureCheck", "Pace", "gain", "pace_of")
+__all__ = ("FigureCheck", "OwnFigures", "Pace", "gain", "pace_of")
 
 # What is usual is an average over this time, what is now over that one. Nothing is judged before
 # the usual values are known for two thirds of the first.
@@ -109,3 +111,52 @@ class FigureCheck:
 
 def _moved(before: Pace, pace: Pace, weight: float) -> Pace:
     return Pace(*(old + weight * (new - old) for old, new in zip(before, pace, strict=True)))
+
+
+class OwnFigures:
+    """The figures of all services in the last tick."""
+
+    def __init__(self) -> None:
+        self._figures: dict[str, ServiceReading] = {}
+        self._checks: dict[str, FigureCheck] = {}
+        # The CPUs that each service used when its figure last had a value.
+        self._worked: dict[str, float] = {}
+
+    def update(
+        self, snapshot: Snapshot, workload_index: WorkloadIndex, samples: SampleDiff, dt_ns: int
+    ) -> None:
+        """Take one snapshot, *dt_ns* after the last (0: the first one)."""
+        self._figures = {figure.service: figure for figure in snapshot.services}
+        self._worked = {name: cpus for name, cpus in self._worked.items() if name in self._figures}
+        self._checks = {name: self._checks.get(name) or FigureCheck() for name in self._figures}
+        for name, figure in self._figures.items():
+            service = workload_index.services.get(name)
+            if service is None or not figure.value or figure.value < 0:
+                continue
+            pace = pace_of(service, samples.changed, dt_ns)
+            if pace is not None:
+                dt_s = dt_ns / NS_PER_SEC
+                self._checks[name].update(figure.value, pace, snapshot.time_ns, dt_s)
+
+    def indicator(self, service: str, spec: IndicatorSpec, cpus: float) -> Indicator | None:
+        """Return the figure of *service*, which uses *cpus* CPUs; ``None``: it reports none."""
+        # The source decides when a figure is too old, because it knows how often it is updated.
+        figure = self._figures.get(service)
+        if figure is None:
+            return None
+        value = None if figure.age_ns is None else figure.value
+        if value is not None:
+            wrong = self._checks[service].wrong
+            status = IndicatorStatus.IMPLAUSIBLE if wrong else IndicatorStatus.FRESH
+            self._worked[service] = cpus
+        elif cpus > 0 and cpus >= self._worked.get(service, math.inf) / 2:
+            # With half of the use of its last figure it has requests, also if no figure says so.
+            status = IndicatorStatus.LOST
+        elif figure.age_ns is None:
+            status = IndicatorStatus.STALE
+        else:
+            status = IndicatorStatus.IDLE
+        samples = 0 if value is None else 1
+        return Indicator(
+            service=service, name=spec.name, value=value, samples=samples, status=status
+        )

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from controller.core.indicators.slowdown import FigureCheck, Pace
+from controller.core.indicators.own_figure import FigureCheck, Pace
 from controller.core.units import NS_PER_SEC
 
 TICK_S = 0.2
