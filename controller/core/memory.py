@@ -138,23 +138,6 @@ class MemoryGuardian:
     v1 has no memory.high: there a squeeze for a service lowers the limits, see ``squeezed_bytes``.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_fresh",
-        "_is_short",
-        "_latch",
-        "_limited",
-        "_meter",
-        "_requested",
-        "_sample",
-        "_shared_ns",
-        "_tops",
-        "_unlimited",
-        "report",
-        "shares",
-        "verdicts",
-    )
-
     def __init__(self) -> None:
         self._meter = RoomMeter()
         self._sample: MemorySample | None = None

@@ -66,25 +66,6 @@ class WorkloadIndex:
     (bytes) are the limits that best-effort workloads requested themselves, which hold in any case.
     """
 
-    __slots__ = (
-        "best_effort",
-        "cpu_limits",
-        "cpu_requests",
-        "idle_targets",
-        "longest_window_ns",
-        "memory_limits",
-        "memory_targets",
-        "paused",
-        "paused_services",
-        "profiles",
-        "quota_parents",
-        "quota_targets",
-        "sensitive",
-        "services",
-        "system",
-        "wholes",
-    )
-
     def __init__(
         self,
         workloads: Sequence[Workload],

@@ -74,18 +74,6 @@ class SweetPointLearner:
     ``verdicts`` are those of the last ``update``, and of ``set_workloads`` since the one before.
     """
 
-    __slots__ = (
-        "_apply_ns",
-        "_configured",
-        "_in_force",
-        "_objectives",
-        "_quiet",
-        "_states",
-        "_tasks",
-        "_untold",
-        "verdicts",
-    )
-
     def __init__(self, past: Sequence[LearnedIndicator] = ()) -> None:
         """*past* was learned by an earlier object (``learned``)."""
         self._states: dict[_Key, State] = {
