@@ -33,9 +33,8 @@ from controller.core.units import NS_PER_SEC, format_cpus
 __all__ = ("SlowServices",)
 
 # A verdict is logged when it has been the same for this time, and again only when it changes, or
-# when the service was well for so long.
+# when the service was well for twenty times as long.
 _STEADY_NS = 3 * NS_PER_SEC
-_FORGET_NS = 60 * NS_PER_SEC
 # Below this part of the time in which a service wants to run, its waits explain no slow request. As
 # much more load than ever while a service was well explains them, and a part is named from there.
 _LITTLE = 0.1
@@ -195,7 +194,7 @@ class SlowServices:
                 text = describe_slow(each.because, each.name, each.evidence)
                 yield Verdict(subject=each.service, text=text)
         for service, state in list(self._logged.items()):
-            if now_ns - state.seen_ns >= _FORGET_NS:
+            if now_ns - state.seen_ns >= 20 * _STEADY_NS:
                 del self._logged[service]
 
 

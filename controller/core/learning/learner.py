@@ -39,8 +39,6 @@ _APPLY_NS = 10 * NS_PER_SEC
 _SAME = 0.02
 # Parts of a window over which the indicators are spread, so that one tick does not evaluate all.
 _SPREAD = 5
-# A latency varies by factors.
-_OWN_TOLERANCE = 2.0
 # Most indicators of services that are kept, also of those that are not on the node now.
 _MAX_STATES = 1000
 
@@ -120,7 +118,8 @@ class SweetPointLearner:
             made_for = host.cpu_model, service.image
             objective_ns, own = None, None
             if figure is not None and (figure.is_time or figure.objective is not None):
-                own = self._state((service.name, IndicatorName.SERVICE), made_for, _OWN_TOLERANCE)
+                # The usual tolerance of a latency, which varies by factors.
+                own = self._state((service.name, IndicatorName.SERVICE), made_for, 2.0)
                 if figure.is_time:
                     objective_ns = figure.objective or figure.sweet_point
                 if margins and figure.objective is not None:
@@ -183,7 +182,7 @@ class SweetPointLearner:
                 # Not all in the same tick.
                 task.due_ns = now_ns + number % _SPREAD * task.spec.window_ns // _SPREAD
             indicator = found.get(key)
-            if indicator is None and task.report is not None:
+            if indicator is None:
                 task.report = None  # its source is gone
             if now_ns < task.due_ns or indicator is None:
                 continue
