@@ -11,12 +11,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.core.decision import Action, Failure, Outcome, Plan
-from controller.core.indicators.histogram import BUCKETS, index_of
+from controller.core.indicators.histogram import BUCKETS
 from controller.core.knob_values import parse_quota
 from controller.core.model import Blame, Knob, KnobValue, Mode, Pause, QosClass, Snapshot
 from controller.core.planner import Planner
 from controller.core.settings import Settings
 from controller.demo.simulated_node import Plant, SimulatedNode
+from tests.support.histogram import index_of
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings
 
 # Two floors of 50 mcpu, divided by up to four workloads.

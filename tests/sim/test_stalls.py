@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from controller.core.decision import ChannelState
-from controller.core.indicators.histogram import index_of
 from controller.core.looks import TickReason
 from controller.core.model import CgroupId, IndicatorName, Workload, WorkloadSample
 from controller.demo.simulated_node import Plant, SimulatedNode
+from tests.support.histogram import index_of
 from tests.support.loops.closed_loop import SECOND_NS, ClosedLoop, make_settings, make_spec
 from tests.support.loops.looking_loop import WokenLoop
 

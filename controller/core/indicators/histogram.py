@@ -20,7 +20,6 @@ __all__ = (
     "UPPER_NS",
     "arrival_delay_ns",
     "difference",
-    "index_of",
     "quantile_ns",
 )
 
@@ -40,16 +39,6 @@ LOWER_NS: tuple[int, ...] = (
 )
 UPPER_NS: tuple[int, ...] = (*LOWER_NS[1:], 1 << _LAST_OCTAVE)
 _MIDDLE_NS = tuple((lower + upper) / 2 for lower, upper in zip(LOWER_NS, UPPER_NS, strict=True))
-
-
-def index_of(wait_ns: int) -> int:
-    """Return the bucket of a wait of *wait_ns* nanoseconds."""
-    if wait_ns < 1 << _FIRST_OCTAVE:
-        return 0
-    octave = wait_ns.bit_length() - 1
-    if octave >= _LAST_OCTAVE:
-        return BUCKETS - 1
-    return 1 + (octave - _FIRST_OCTAVE) * 4 + ((wait_ns >> (octave - 2)) & 3)
 
 
 def difference(newer: Sequence[int], older: Sequence[int]) -> list[int] | None:

@@ -280,8 +280,7 @@ class IndicatorTracker:
             else:
                 self._quiescent[name] = quiescent
         self._windows = {
-            cgroup: self._windows.get(cgroup) or WaitWindow(0)
-            for cgroup in workload_index.sensitive
+            cgroup: self._windows.get(cgroup) or WaitWindow() for cgroup in workload_index.sensitive
         }
 
     def _advance_service(self, service: Service, rebase: bool) -> None:

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from controller.core.indicators.histogram import BUCKETS, arrival_delay_ns, index_of, quantile_ns
+from controller.core.indicators.histogram import BUCKETS, arrival_delay_ns, quantile_ns
 from controller.core.looks import Quiet, RatioLimit, WaitLimit
 from controller.core.model import CgroupId
 from controller.probes.sched_look import WaitLook
 from controller.probes.slots import Member, View
+from tests.support.histogram import index_of
 
 WEB, API = CgroupId("cpu", 1), CgroupId("cpu", 2)
 SECOND_NS = 10**9
