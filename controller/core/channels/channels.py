@@ -16,14 +16,12 @@ from controller.core.channels.ladder import MemoryLimitRung, Rung, SharedQuotaRu
 from controller.core.channels.ladder_channel import LadderChannel
 from controller.core.channels.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Action
-from controller.core.harm.harm_finder import HarmFinder
-from controller.core.harm.micro_probes import MicroProbes
+from controller.core.harm.harm_finder import HarmFinder, MicroProbes
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.grants import RequestedLimits
 from controller.core.knobs.knob_state import KnobState
-from controller.core.loop.channel_loops import ChannelLoops, Specs
-from controller.core.loop.indicator_routing import IndicatorRouting
+from controller.core.loop.channel_loops import ChannelLoops, IndicatorRouting, Specs
 from controller.core.model import CgroupId, Channel, Knob, Mode, Snapshot
 from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex

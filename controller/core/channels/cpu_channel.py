@@ -179,7 +179,7 @@ class CpuChannel:
         linearly, and is 1 from deviation 2 on. What other work inflicted does not count: a limit of
         best-effort work does not give it back.
         """
-        part = min(1.0, max(0.0, self.loops.of(service).raw_deviation - 1.0))
+        part = min(1.0, max(0.0, (self.loops.of(service).excess or 0.0) - 1.0))
         return part * (tracker.blame.share(service) or 0.0)
 
     def waits_of(self, service: Service, tracker: IndicatorTracker) -> Evidence:

@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 from controller.core.channels.ladder import AT_STOP, Ladder, Rung, TickContext
 from controller.core.decision import Verdict
-from controller.core.loop.channel_loops import ChannelLoops, Specs
+from controller.core.loop.channel_loops import ChannelLoops, Choice, Specs
 from controller.core.loop.evidence import Evidence
-from controller.core.loop.pid import LowPass
-from controller.core.loop.reaction import SMOOTH_S, Backoff
+from controller.core.loop.reaction import SMOOTH_S, Backoff, LowPass
 from controller.core.model import Channel, Knob
 from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.settings import IndicatorSpec, SafeState, Settings

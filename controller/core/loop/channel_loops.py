@@ -1,28 +1,60 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""All loops of one channel: their selection by the largest demand, and their reports."""
+"""All loops of one channel: which indicators they have, and which of them decides."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop, Verdict
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.loop.evidence import Evidence
 from controller.core.loop.pid import LOWEST
-from controller.core.loop.selector import Choice, choose
-from controller.core.loop.service_loops import ServiceLoops
+from controller.core.loop.service_loops import Bid, ServiceLoops, worst
 from controller.core.model import Channel, IndicatorName
-from controller.core.settings import DEAD_ZONE, IndicatorSpec, LawSettings, Settings
+from controller.core.settings import DEAD_ZONE, IndicatorSpec, Profile, Settings
+from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("ChannelLoops", "Specs")
+__all__ = ("ChannelLoops", "Choice", "IndicatorRouting", "Specs", "choose")
 
 # The indicators of a channel by service. A service without any is left out.
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 
+# So often another channel may be chosen for the own figure of a service.
+_REASSIGN_NS = 10 * NS_PER_SEC
 
 # The loops of a service that is not present: nothing is known of it, and nothing is asked.
-_NONE = ServiceLoops("", Channel.CPU, (), 0.0, 0, LawSettings())
+_NONE = ServiceLoops("", Channel.CPU)
+
+
+class Choice(NamedTuple):
+    """The demand of a channel in [0, 1], the bid it comes from, and the state of the channel.
+
+    Without a demand ``winner`` and ``state`` are those of the most deviating bid that must not act.
+    """
+
+    wanted: float
+    winner: Bid | None
+    state: ChannelState
+
+
+def choose(bids: Iterable[Bid]) -> Choice:
+    """Select the largest demand; without one, the inhibited bid that deviates most."""
+    act: list[Bid] = []
+    inhibited: list[Bid] = []
+    for bid in bids:
+        acts = bid.state in (ChannelState.SQUEEZE, ChannelState.FREE)
+        (act if acts else inhibited).append(bid)
+    winner = max(act, key=lambda bid: bid.demand, default=None)
+    wanted = min(1.0, max(0.0, winner.demand)) if winner else 0.0
+    if wanted > 0:
+        return Choice(wanted, winner, ChannelState.SQUEEZE)
+    if inhibited:
+        winner = max(inhibited, key=lambda bid: bid.deviation)
+        return Choice(0.0, winner, winner.state)
+    return Choice(0.0, winner, ChannelState.FREE)
 
 
 class ChannelLoops:
@@ -36,10 +68,9 @@ class ChannelLoops:
 
     __slots__ = (
         "_channel",
-        "_law",
         "_services",
+        "_settings",
         "_specs",
-        "_stale_ticks",
         "demand",
         "indicators",
         "off",
@@ -51,8 +82,7 @@ class ChannelLoops:
 
     def __init__(self, channel: Channel, settings: Settings) -> None:
         self._channel = channel
-        self._stale_ticks = settings.stale_ticks
-        self._law = settings.law
+        self._settings = settings
         self._services: dict[str, ServiceLoops] = {}
         self._specs: Specs | None = None
         self.working = self.safe = False
@@ -68,10 +98,10 @@ class ChannelLoops:
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
-        self._stale_ticks = settings.stale_ticks
-        self._law = settings.law
-        for loops in self._services.values():
-            loops.reconfigure(self._stale_ticks, self._law)
+        self._settings = settings
+        if not settings.law.verify_squeeze:
+            for loops in self._services.values():
+                loops.end_trial()
 
     @property
     def charges(self) -> dict[str, float]:
@@ -81,7 +111,12 @@ class ChannelLoops:
     @property
     def suffering(self) -> list[str]:
         """The services that suffer, whatever the cause, and those that the squeeze is for."""
-        return [name for name, each in self._services.items() if each.charge > 0 or each.suffers]
+        well = (ChannelState.FREE, ChannelState.PAUSED)
+        return [
+            name
+            for name, each in self._services.items()
+            if each.charge > 0 or each.state not in well
+        ]
 
     @property
     def excess(self) -> float | None:
@@ -94,8 +129,7 @@ class ChannelLoops:
         if not services and self._services:
             return LOWEST
         asking = [each for each in services if each.charge > 0] or services
-        known = (each.excess for each in asking)
-        return max((value for value in known if value is not None), default=None)
+        return worst(each.excess for each in asking)
 
     @property
     def unmet(self) -> float | None:
@@ -104,16 +138,15 @@ class ChannelLoops:
         ``None`` if none asks, or none of them has data or one that a squeeze can end.
         """
         asking = (each for each in self._services.values() if each.may_act and each.charge > 0)
-        known = (each.unmet for each in asking)
-        return max((value for value in known if value is not None), default=None)
+        return worst(each.unmet for each in asking)
 
     @property
     def most(self) -> float | None:
         """The largest demand of use, if trials showed it for all services that suffer."""
-        found = [each.most for each in self._services.values() if each.most is not None]
-        if not found or any(each.charge > 0 for each in self._services.values()):
+        services = self._services.values()
+        if any(each.charge > 0 for each in services):
             return None
-        return max(found)
+        return worst(each.most for each in services)
 
     @property
     def is_ruled_out(self) -> bool:
@@ -132,7 +165,7 @@ class ChannelLoops:
         The indicator *without* is left out.
         """
         known = self.of(service).deviations
-        return max((each for name, each in known.items() if name is not without), default=None)
+        return worst(each for name, each in known.items() if name is not without)
 
     def of(self, service: str | None) -> ServiceLoops:
         """Return the loops of *service*; without any, those of a service that is not present."""
@@ -157,7 +190,7 @@ class ChannelLoops:
         services = workload_index.services
         return choose(
             chain.from_iterable(
-                loops.bid(services[name], tracker, evidence, applied, dt_s, hold)
+                loops.bid(services[name], tracker, evidence, self._settings, applied, dt_s, hold)
                 for name, loops in self._services.items()
             )
         )
@@ -189,13 +222,8 @@ class ChannelLoops:
         self._specs = specs
         before, self._services = self._services, {}
         for service, each in specs.items():
-            loops = before.get(service)
-            if loops is None:
-                loops = ServiceLoops(
-                    service, self._channel, each, applied, self._stale_ticks, self._law
-                )
-            else:
-                loops.set_specs(each, applied)
+            loops = before.get(service) or ServiceLoops(service, self._channel)
+            loops.set_specs(each, applied)
             self._services[service] = loops
 
     def _report(self, choice: Choice, applied: float) -> None:
@@ -223,3 +251,93 @@ class ChannelLoops:
         self.off = tuple(chain.from_iterable(loops.off for loops in services))
         self.reports = tuple(chain.from_iterable(loops.reports for loops in services))
         self.selected = next((each for each in self.reports if each.selected), None)
+
+
+@dataclass(slots=True)
+class IndicatorRouting:
+    """The indicators of each channel; keeps the channel of each service's own figure.
+
+    The profile gives the channel of an indicator. The exception is the service's own figure (its
+    request latency, for instance), which shows that the service suffers, but not on which resource.
+    While it is above its sweet point it is assigned, every 10 s, to the channel whose other
+    indicators deviate most. Without such an indicator, or if all of them are at the bottom of the
+    scale, it is on the cache channel: there any harm can be found, also that of waits for a CPU,
+    and the last knob is the quota. Below the sweet point the assignment stays.
+    """
+
+    _workload_index: WorkloadIndex | None = None
+    # The channel of a service's own figure, and since when.
+    _assigned: dict[str, tuple[Channel, int]] = field(default_factory=dict)
+    _specs: dict[Channel, Specs] = field(default_factory=dict)
+
+    def update(
+        self, workload_index: WorkloadIndex, loops: Mapping[Channel, ChannelLoops], now_ns: int
+    ) -> Mapping[Channel, Specs]:
+        """Return the indicators of every channel by service; *loops* are those of the last tick.
+
+        The result is the same object until it changes.
+        """
+        services = workload_index.services
+        changed = workload_index is not self._workload_index
+        if changed:
+            self._workload_index = workload_index
+            self._assigned = {
+                name: self._assign(service)
+                for name, service in services.items()
+                if any(spec.name is IndicatorName.SERVICE for spec in service.profile.indicators)
+            }
+        for name, (channel, since_ns) in self._assigned.items():
+            hurting = (loops[channel].of(name).deviations.get(IndicatorName.SERVICE) or 0.0) > 0
+            if hurting and now_ns - since_ns >= _REASSIGN_NS:
+                best = _most_deviating(services[name], loops)
+                changed = changed or best is not channel
+                self._assigned[name] = best, now_ns
+        if changed:
+            self._specs = {channel: self._of(channel, workload_index) for channel in Channel}
+        return self._specs
+
+    def _assign(self, service: Service) -> tuple[Channel, int]:
+        """Return the channel of before unless the profile no longer has it."""
+        before = self._assigned.get(service.name)
+        if before is not None and before[0] in service.profile.channels:
+            return before
+        return _default(service), -_REASSIGN_NS
+
+    def _of(self, channel: Channel, workload_index: WorkloadIndex) -> Specs:
+        # Hundreds of services share a few profiles, and so the tuples.
+        # By identity, because learned profiles have the name of the one that they are made from.
+        by_profile: dict[tuple[int, Channel | None], tuple[IndicatorSpec, ...]] = {}
+        found = {}
+        for name, service in workload_index.services.items():
+            own, _ = self._assigned.get(name, (None, 0))
+            key = (id(service.profile), own)
+            if key not in by_profile:
+                by_profile[key] = _specs_of(service.profile, channel, own)
+            if specs := by_profile[key]:
+                found[name] = specs
+        return found
+
+
+def _specs_of(profile: Profile, channel: Channel, own: Channel | None) -> tuple[IndicatorSpec, ...]:
+    """Return the indicators on *channel*; the service's own figure is on *own*."""
+    if channel not in profile.channels:
+        return ()
+    return tuple(
+        spec
+        for spec in profile.indicators
+        if (own if spec.name is IndicatorName.SERVICE else spec.channel) is channel
+    )
+
+
+def _default(service: Service) -> Channel:
+    channels = service.profile.channels
+    return Channel.CACHE if Channel.CACHE in channels else channels[0]
+
+
+def _most_deviating(service: Service, loops: Mapping[Channel, ChannelLoops]) -> Channel:
+    best, highest = _default(service), LOWEST
+    for channel, each in loops.items():
+        deviation = each.worst_deviation(service.name, without=IndicatorName.SERVICE)
+        if channel in service.profile.channels and deviation is not None and deviation > highest:
+            best, highest = channel, deviation
+    return best

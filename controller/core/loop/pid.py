@@ -18,22 +18,32 @@ other module depends on:
   proportional part twice, and it resets the last input, which removes the derivative.)
 """
 
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 import math
 
 from simple_pid import PID
 
+from controller.core.decision import UNKNOWN, ChannelState, Indicator, IndicatorStatus
+from controller.core.loop.reaction import LowPass
 from controller.core.settings import Gains, IndicatorSpec
 
 __all__ = (
+    "HIGH",
     "HIGHEST",
     "LOWEST",
-    "LowPass",
+    "IndicatorLoop",
     "PidLoop",
     "clip",
     "dead_zone",
     "deviation",
 )
 
+# From this deviation on, in so many ticks, a service suffers beyond the noise that the low-pass is
+# for: tolerance times its sweet point before the first squeeze, the end of the scale during one,
+# when loop and noise move the indicator around its sweet point.
+HIGH = 1.0
+_HIGH_TICKS = 2
 # The ends of the scale of deviations. A service that hardly runs is at the lowest as well.
 LOWEST = -1.0
 HIGHEST = 2.0
@@ -52,23 +62,6 @@ def deviation(value: float, sweet_point: float, spec: IndicatorSpec) -> float:
 def clip(deviation: float) -> float:
     """Return *deviation* within the ends of the scale of the loops, [-1, 2]."""
     return min(HIGHEST, max(LOWEST, deviation))
-
-
-class LowPass:
-    """First-order low-pass. The first input is the first output."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value: float | None = None
-
-    def update(self, value: float, dt_s: float, time_constant_s: float) -> float:
-        """Take an input, *dt_s* after the last one, and return the filtered value."""
-        if self.value is None or time_constant_s <= 0:
-            self.value = value
-        else:
-            self.value += (1.0 - math.exp(-dt_s / time_constant_s)) * (value - self.value)
-        return self.value
 
 
 def dead_zone(value: float, half_width: float) -> float:
@@ -149,3 +142,102 @@ class PidLoop:
 
 def _no_clock() -> float:
     return 0.0
+
+
+@dataclass(slots=True)
+class IndicatorLoop:
+    """One loop: the indicator, its deviation, the low-pass and the PID; starts at *applied*.
+
+    ``excess`` is the deviation without the limits of its scale, ``high_ticks`` the number of ticks
+    since when the deviation is high, and ``stale`` that since when there is no data. ``moved``: the
+    PID was updated in this tick. ``is_bounded``: the deviation is larger than what a squeeze can
+    bring. A loop without an ``indicator`` is off: the host never had a source for it. Without data
+    it holds for a few ticks, then its ``state`` is safe.
+    """
+
+    spec: IndicatorSpec
+    applied: InitVar[float]
+    pid: PidLoop = field(init=False)
+    filter: LowPass = field(default_factory=LowPass)
+    indicator: Indicator | None = None
+    excess: float | None = None
+    high_ticks: int = 0
+    stale: int = 0
+    state: ChannelState = ChannelState.FREE
+    moved: bool = False
+    is_bounded: bool = False
+
+    def __post_init__(self, applied: float) -> None:
+        self.pid = PidLoop(self.spec.gains, applied)
+
+    @property
+    def deviation(self) -> float | None:
+        """The unfiltered deviation; ``None`` if it is not known."""
+        return None if self.excess is None else clip(self.excess)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the loop is off, or has converged to the lowest deviation."""
+        lowest = self.moved and self.deviation == LOWEST
+        return self.indicator is None or (lowest and (self.filter.value or 0.0) <= 0.99 * LOWEST)
+
+    @property
+    def sweet_point(self) -> float | None:
+        """The sweet point at the present load; ``None`` where it is not learned yet."""
+        learned = None if self.indicator is None else self.indicator.sweet_point
+        return self.spec.sweet_point if learned is None else learned
+
+    def set_spec(self, spec: IndicatorSpec) -> None:
+        """Take another spec of the same indicator without a jump of the demand."""
+        if self.spec is not spec:
+            self.spec = spec
+            self.pid.retune(spec.gains)
+
+    def update(
+        self,
+        indicator: Indicator | None,
+        dt_s: float,
+        hold: bool,
+        high: float,
+        lasts: Callable[[IndicatorSpec, float], bool],
+        stale_ticks: int,
+        log_gain: float = math.inf,
+    ) -> None:
+        """Take the indicator, *dt_s* after the last one; on *hold* the PID does not move.
+
+        The low-pass jumps to a deviation that is *high* or more in a few ticks and *lasts*: the
+        indicator of *spec* reaches the given value in each of the last ticks. In the first
+        *stale_ticks* without data the loop holds, and then it is safe. *log_gain* is the logarithm
+        of the factor by which a squeeze can lower the indicator: the PID takes no larger deviation.
+        """
+        self.indicator = indicator
+        self.excess = None
+        if indicator is not None:
+            self._take(indicator, stale_ticks)
+        deviation = self.deviation
+        self.moved = deviation is not None and not hold
+        self.high_ticks = self.high_ticks + 1 if (deviation or 0.0) >= high else 0
+        if deviation is None or hold:
+            return
+        if self.high_ticks:
+            self.pid.begin()
+        if self.high_ticks >= _HIGH_TICKS and lasts(self.spec, self.sweet_point or 0.0):
+            self.filter.value = max(deviation, self.filter.value or 0.0)
+        most = log_gain / math.log(self.spec.tolerance)
+        filtered = self.filter.update(deviation, dt_s, self.spec.filter_ns / 1e9)
+        self.is_bounded = filtered > most
+        self.pid.update(dead_zone(min(filtered, most), self.spec.dead_zone), dt_s)
+
+    def _take(self, indicator: Indicator, stale_ticks: int) -> None:
+        status, sweet_point = indicator.status, self.sweet_point
+        self.stale = self.stale + 1 if status is IndicatorStatus.STALE else 0
+        self.state = ChannelState.FREE
+        if status in UNKNOWN:
+            is_long = self.stale > stale_ticks
+            self.state = ChannelState.SAFE if is_long else ChannelState.HOLD
+        elif status is IndicatorStatus.IDLE:
+            self.excess = LOWEST  # the service hardly runs, so nothing can hurt it
+        elif indicator.value is not None:
+            self.excess = LOWEST  # not learned yet
+            if sweet_point is not None:
+                self.excess = deviation(indicator.value, sweet_point, self.spec)

@@ -7,8 +7,10 @@ within its longest window and they have converged to the lowest deviation. They 
 on the next change of a counter they resume at the demand to which they would have converged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 import math
+from typing import NamedTuple
 
 from controller.core.decision import (
     ChannelState,
@@ -20,16 +22,13 @@ from controller.core.decision import (
 )
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.loop.evidence import Evidence, EvidenceGate
-from controller.core.loop.indicator_loop import HIGH, IndicatorLoop, loop_for
-from controller.core.loop.pid import HIGHEST, LOWEST
-from controller.core.loop.selector import Bid
-from controller.core.loop.squeeze_trial import SqueezeTrial
+from controller.core.loop.pid import HIGH, HIGHEST, LOWEST, IndicatorLoop
+from controller.core.loop.reaction import SqueezeTrial
 from controller.core.model import Channel, IndicatorName
-from controller.core.settings import IndicatorSpec, LawSettings
+from controller.core.settings import IndicatorSpec, Settings
 from controller.core.workload_index import Service
 
-__all__ = ("ServiceLoops",)
-
+__all__ = ("Bid", "ServiceLoops", "worst")
 
 # Seconds in which a charge moves by 1 at a deviation of 1. With it the grants of a culprit move by
 # about four deviations, so this is a loop of a crossover of 0.07 rad/s, slow enough for a low-pass
@@ -50,8 +49,28 @@ _VAIN_S = 1.0
 _FIRST = 0.05
 
 
+def worst(deviations: Iterable[float | None]) -> float | None:
+    """Return the largest of those *deviations* that are known; ``None`` if none is."""
+    return max((each for each in deviations if each is not None), default=None)
+
+
+class Bid(NamedTuple):
+    """The demand of one loop.
+
+    Only a bid in state SQUEEZE or FREE takes part in the selection. Any other state is the reason
+    why the loop must not act. ``deviation`` is the filtered one.
+    """
+
+    service: str
+    indicator: IndicatorName
+    demand: float
+    deviation: float
+    state: ChannelState
+
+
+@dataclass(slots=True)
 class ServiceLoops:
-    """The loops for *specs* of one service on *channel*; they start at the demand *applied*.
+    """The loops of one service on *channel*, one for each spec that was set.
 
     In each tick ``bid`` advances the loops and ``track`` feeds the applied demand back. Valid after
     ``track``: ``reports``, ``off`` and ``indicators`` for the plan, ``states`` of those loops that
@@ -59,68 +78,42 @@ class ServiceLoops:
     to 1, the squeeze is for this service.
     """
 
-    __slots__ = (
-        "_channel",
-        "_gate",
-        "_law",
-        "_loops",
-        "_names",
-        "_quiescent",
-        "_service",
-        "_stale_ticks",
-        "_steady",
-        "_trial",
-        "_vain_s",
-        "charge",
-        "indicators",
-        "off",
-        "reports",
-        "states",
-        "verdict",
-    )
+    service: str
+    channel: Channel
+    charge: float = 0.0
+    reports: tuple[LoopReport, ...] = ()
+    off: tuple[OffLoop, ...] = ()
+    indicators: tuple[Indicator, ...] = ()
+    states: tuple[ChannelState, ...] = ()
+    verdict: Verdict | None = None
+    _loops: tuple[IndicatorLoop, ...] = ()
+    _names: frozenset[IndicatorName] = frozenset()
+    _gate: EvidenceGate = field(default_factory=EvidenceGate)
+    _trial: SqueezeTrial = field(init=False)
+    _vain_s: float = 0.0
+    _quiescent: bool = False
+    _steady: bool = False
 
-    def __init__(
-        self,
-        service: str,
-        channel: Channel,
-        specs: Sequence[IndicatorSpec],
-        applied: float,
-        stale_ticks: int,
-        law: LawSettings,
-    ) -> None:
-        self._stale_ticks, self._law = stale_ticks, law
-        self._service = service
-        self._channel = channel
-        self._loops: tuple[IndicatorLoop, ...] = ()
-        self._gate = EvidenceGate()
-        self._quiescent = self._steady = False
-        self._trial = self._new_trial()
-        self._vain_s = 0.0
-        self.charge = 0.0
-        self.reports: tuple[LoopReport, ...] = ()
-        self.off: tuple[OffLoop, ...] = ()
-        self.indicators: tuple[Indicator, ...] = ()
-        self.states: tuple[ChannelState, ...] = ()
-        self.verdict: Verdict | None = None
-        self.set_specs(specs, applied)
+    def __post_init__(self) -> None:
+        self.end_trial()
 
     def set_specs(self, specs: Sequence[IndicatorSpec], applied: float) -> None:
-        """Keep, create and remove loops so that there is one for each of *specs*."""
-        if len(specs) == len(self._loops) and all(
-            loop.spec is spec for loop, spec in zip(self._loops, specs, strict=True)
-        ):
+        """Keep, create and remove loops; new ones start at the demand *applied*."""
+        if tuple(map(id, specs)) == tuple(id(loop.spec) for loop in self._loops):
             return
         if self._quiescent:
             self._resume(applied)
         before = {loop.spec.name: loop for loop in self._loops}
-        self._loops = tuple(loop_for(spec, before.get(spec.name), applied) for spec in specs)
+        self._loops = tuple(before.get(spec.name) or IndicatorLoop(spec, applied) for spec in specs)
         self._names = frozenset(spec.name for spec in specs)
+        for loop, spec in zip(self._loops, specs, strict=True):
+            loop.set_spec(spec)
 
-    def reconfigure(self, stale_ticks: int, law: LawSettings) -> None:
-        """Take the number of ticks without data in which a loop holds, and the parts of the law."""
-        self._stale_ticks, self._law = stale_ticks, law
-        if not law.verify_squeeze:
-            self._end_trial()
+    def end_trial(self) -> None:
+        """Forget what was found out about the use of a squeeze."""
+        # On the cpu channel blame shows what best-effort causes, and a loop asks for no more.
+        self._trial = SqueezeTrial(unmet=self.channel is not Channel.CPU)
+        self._vain_s = 0.0
 
     def shift(self, by: float) -> None:
         """Add *by* to the demand of every loop."""
@@ -131,17 +124,6 @@ class ServiceLoops:
     def spec(self) -> IndicatorSpec | None:
         """The spec of the first loop, in whose window evidence is taken; ``None`` without one."""
         return self._loops[0].spec if self._loops else None
-
-    @property
-    def raw_deviation(self) -> float:
-        """The largest deviation, 0 if none is known.
-
-        Of a loop without a deviation in this tick the filtered one is taken.
-        """
-        known = (
-            loop.filter.value if loop.deviation is None else loop.deviation for loop in self._loops
-        )
-        return max((value or 0.0 for value in known), default=0.0)
 
     @property
     def may_act(self) -> bool:
@@ -160,8 +142,9 @@ class ServiceLoops:
 
         ``None`` if none is known.
         """
-        known = (loop.filter.value if loop.excess is None else loop.excess for loop in self._loops)
-        return max((value for value in known if value is not None), default=None)
+        return worst(
+            loop.filter.value if loop.excess is None else loop.excess for loop in self._loops
+        )
 
     @property
     def unmet(self) -> float | None:
@@ -169,23 +152,12 @@ class ServiceLoops:
 
         ``None`` if there is no data, or a squeeze cannot end it.
         """
-        known = (loop.excess for loop in self._loops if not loop.is_bounded)
-        return max((value for value in known if value is not None), default=None)
+        return worst(loop.excess for loop in self._loops if not loop.is_bounded)
 
     @property
     def state(self) -> ChannelState:
         """What the evidence says of this service."""
         return self._gate.state
-
-    @property
-    def suffers(self) -> bool:
-        """Whether the service suffers, or did when best-effort work was squeezed for it."""
-        return self._gate.state not in (ChannelState.FREE, ChannelState.PAUSED)
-
-    @property
-    def lacks_evidence(self) -> bool:
-        """Whether the service suffers and nothing shows that best-effort work causes it."""
-        return self._gate.state is ChannelState.NOT_BE
 
     @property
     def was_in_vain(self) -> bool:
@@ -199,13 +171,12 @@ class ServiceLoops:
         *filtered*: no less than the filtered one, so that noise does not lower it. ``None``:
         unknown.
         """
-        known = (
+        return worst(
             (max(loop.excess, loop.filter.value or LOWEST) if filtered else loop.excess)
             * math.log(loop.spec.tolerance)
             for loop in self._loops
             if loop.excess is not None
         )
-        return max(known, default=None)
 
     @property
     def deviations(self) -> Mapping[IndicatorName, float]:
@@ -221,6 +192,7 @@ class ServiceLoops:
         service: Service,
         tracker: IndicatorTracker,
         evidence: Callable[[Service, IndicatorSpec], Evidence],
+        settings: Settings,
         applied: float,
         dt_s: float,
         hold: bool,
@@ -232,7 +204,7 @@ class ServiceLoops:
             if self._steady and not hold:
                 return []
             self._resume(applied)
-        loops = self._loops
+        loops, gate, verify = self._loops, self._gate, settings.law.verify_squeeze
         high = HIGH if applied < _FIRST else HIGHEST
 
         def lasts(spec: IndicatorSpec, least: float) -> bool:
@@ -240,90 +212,84 @@ class ServiceLoops:
 
         for loop in loops:
             indicator = tracker.indicator(service, loop.spec)
-            loop.update(indicator, dt_s, hold, high, lasts, self._stale_ticks, self._gate.log_gain)
-        gate = self._gate
+            loop.update(indicator, dt_s, hold, high, lasts, settings.stale_ticks, gate.log_gain)
         moved = [loop for loop in loops if loop.moved]
         if service.paused:
             if gate.state is not ChannelState.PAUSED:
-                self._end_trial()
+                self.end_trial()
             gate.state = ChannelState.PAUSED
         elif moved:
             hurting = any((loop.filter.value or 0.0) > 0 for loop in moved)
             gate.update(
                 hurting, lambda: evidence(service, loops[0].spec), service.profile.be_share_min
             )
-            if gate.in_vain and not self._law.verify_squeeze:
+            if gate.in_vain and not verify:
                 gate.state = ChannelState.STEAL
-        if self._law.verify_squeeze and not service.paused:
+        if verify and not service.paused:
             self._judge(moved, applied, tracker.time_ns / 1e9, dt_s)
+        return self._bids(service, applied)
+
+    def _bids(self, service: Service, applied: float) -> list[Bid]:
         bids = []
-        most, state = self._trial.most, gate.state
+        most, state = self._trial.most, self._gate.state
         if self.was_in_vain:
             state = ChannelState.NOT_BE
-        for loop in loops:
+        for loop in self._loops:
+            filtered = loop.filter.value or 0.0
             if loop.indicator is None or loop.state is ChannelState.SAFE:
                 continue
+            if service.paused and filtered <= 0:
+                continue  # only a service that suffers gives the channel its state
             # A loop that holds demands at most what is applied now. So does one of a service that
             # does not suffer, which needs no evidence: after a quiet time the proportional part of
             # a loop rises above zero long before the sweet point is reached. And so does one of a
             # service without load, whose filter remembers what it suffered before.
             idle = loop.indicator.status is IndicatorStatus.IDLE
             rises = loop.moved and not idle and state is not ChannelState.FREE
-            demand = loop.pid.demand if rises else min(loop.pid.demand, applied)
-            filtered = loop.filter.value or 0.0
-            if service.paused and filtered <= 0:
-                continue  # only a service that suffers gives the channel its state
-            demand = demand if most is None else min(demand, most)
+            limits = (math.inf if rises else applied, math.inf if most is None else most)
+            demand = min(loop.pid.demand, *limits)
             bids.append(Bid(service.name, loop.spec.name, demand, filtered, state))
         return bids
 
     def _judge(
         self, moved: Sequence[IndicatorLoop], applied: float, now_s: float, dt_s: float
     ) -> None:
-        asks = self._gate.state is ChannelState.SQUEEZE
-        if not (asks or self._trial.most is not None):
+        trial, asks = self._trial, self._gate.state is ChannelState.SQUEEZE
+        if not (asks or trial.most is not None):
             self._vain_s = 0.0
             return
         known = {loop.spec.name: loop.excess for loop in moved if loop.excess is not None}
         window_s = max(loop.spec.window_ns for loop in self._loops) / 1e9
-        self._trial.update(known, asks, applied, window_s, now_s, dt_s)
+        trial.update(known, asks, applied, window_s, now_s, dt_s)
         # The gate decides by the low-pass, which remembers what the squeeze has already mended.
-        worst = max(known.values(), default=0.0)
-        vain = self._gate.in_vain and applied >= _FIRST and worst >= _VAIN_EXCESS
-        self._vain_s = self._vain_s + dt_s if vain and self._trial.lacks_effect else 0.0
+        vain = max(known.values(), default=0.0) >= _VAIN_EXCESS and trial.lacks_effect
+        vain = vain and self._gate.in_vain and applied >= _FIRST
+        self._vain_s = self._vain_s + dt_s if vain else 0.0
         if self._vain_s >= window_s + _VAIN_S:
             self._vain_s = 0.0
-            self._trial.give_up()
-        if self._trial.again is not None:
-            self.shift(self._trial.again - applied)
-        if text := self._trial.report:
-            self.verdict = Verdict(subject=self._service, text=f"{self._channel}: {text}")
-
-    def _end_trial(self) -> None:
-        self._trial = self._new_trial()
-        self._vain_s = 0.0
-
-    def _new_trial(self) -> SqueezeTrial:
-        # On the cpu channel blame shows what best-effort causes, and a loop asks for no more.
-        return SqueezeTrial(unmet=self._channel is not Channel.CPU)
+            trial.give_up()
+        if trial.again is not None:
+            self.shift(trial.again - applied)
+        if trial.report:
+            self.verdict = Verdict(subject=self.service, text=f"{self.channel}: {trial.report}")
 
     def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
         """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
-        won = winner is not None and winner.service == self._service
+        won = winner.indicator if winner is not None and winner.service == self.service else None
         self._update_charge(dt_s)
         if self._quiescent:
             return
         # The service with the winning loop is not quiescent: the plan names that loop.
         self._quiescent = (
             self._steady
-            and not won
+            and won is None
             and self._gate.state is ChannelState.FREE
             and all(loop.converged for loop in self._loops)
         )
         for loop in self._loops:
             if loop.moved:
                 loop.pid.track(applied, dt_s)
-        self._report(winner.indicator if won and winner is not None else None)
+        self._report(won)
 
     def _update_charge(self, dt_s: float) -> None:
         """Raise the charge at once by what the service suffers, else integrate the deviation.
@@ -331,13 +297,13 @@ class ServiceLoops:
         An integral and not a switch: of two services with a culprit each, both end at their sweet
         points, because the one below it charges less and less.
         """
-        worst = max((loop.filter.value or 0.0 for loop in self._loops), default=LOWEST)
+        most = max((loop.filter.value or 0.0 for loop in self._loops), default=LOWEST)
         if not self.may_act:
             self.charge = 0.0
-        elif self._gate.state is ChannelState.SQUEEZE and worst > self.charge:
-            self.charge = min(1.0, worst)
+        elif self._gate.state is ChannelState.SQUEEZE and most > self.charge:
+            self.charge = min(1.0, most)
         elif self.charge > 0:
-            self.charge = min(1.0, max(0.0, self.charge + worst * dt_s / _CHARGE_S))
+            self.charge = min(1.0, max(0.0, self.charge + most * dt_s / _CHARGE_S))
 
     def _resume(self, applied: float) -> None:
         # As if the loops had tracked the applied demand all the time.
@@ -350,15 +316,15 @@ class ServiceLoops:
         self.states = tuple(loop.state for loop, _ in working)
         self.indicators = tuple(indicator for _, indicator in working)
         self.off = tuple(
-            OffLoop(self._service, loop.spec.name, self._channel)
+            OffLoop(self.service, loop.spec.name, self.channel)
             for loop in self._loops
             if loop.indicator is None
         )
         self.reports = tuple(
             LoopReport(
-                service=self._service,
+                service=self.service,
                 indicator=loop.spec.name,
-                channel=self._channel,
+                channel=self.channel,
                 status=indicator.status,
                 value=indicator.value,
                 sweet_point=loop.sweet_point,

@@ -16,14 +16,12 @@ doubles.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 import math
 from typing import NamedTuple
 
-from controller.core.loop.channel_loops import ChannelLoops
-from controller.core.loop.pid import LowPass
-from controller.core.loop.reaction import SMOOTH_S, Backoff, has_fallen, has_risen
-from controller.core.loop.selector import Choice
-from controller.core.pace.limiters import RateLimiter
+from controller.core.loop.channel_loops import ChannelLoops, Choice
+from controller.core.loop.reaction import SMOOTH_S, Backoff, LowPass, has_fallen, has_risen
 from controller.core.settings import KnobLimits, LawSettings
 from controller.core.units import NS_PER_SEC
 
@@ -60,16 +58,14 @@ _LONGEST_PAUSE_NS = 600 * NS_PER_SEC
 _LATE_NS = 1_200_000_000
 
 
+@dataclass(slots=True)
 class RisePace:
     """Decides in every tick how fast the demand of one channel rises without the loops."""
 
-    __slots__ = ("_deviation", "_highest", "_speed", "_waited_s")
-
-    def __init__(self) -> None:
-        self._deviation = LowPass()
-        self._highest = 0.0
-        self._waited_s = 0.0
-        self._speed = 0.0
+    _deviation: LowPass = field(default_factory=LowPass)
+    _highest: float = 0.0
+    _waited_s: float = 0.0
+    _speed: float = 0.0
 
     def update(self, worst: float | None, dt_s: float) -> float:
         """Return the demand to add per second.
@@ -102,34 +98,21 @@ class Pace(NamedTuple):
     least: float
 
 
+@dataclass(slots=True)
 class ReleasePace:
     """Decides in every tick how fast the demand of one channel is released."""
 
-    __slots__ = (
-        "_applied",
-        "_backoff",
-        "_deviation",
-        "_least",
-        "_lowest",
-        "_ran_ns",
-        "_reacted",
-        "_relapse_ns",
-        "_released",
-        "_speed",
-    )
-
-    def __init__(self) -> None:
-        self._deviation = LowPass()
-        self._applied: deque[tuple[int, float]] = deque()
-        self._speed = 0.0
-        # Since the run began: the lowest deviation, whether it rose since then, what was released.
-        self._lowest = 0.0
-        self._reacted = False
-        self._released = 0.0
-        self._ran_ns: int | None = None
-        self._relapse_ns: int | None = None
-        self._backoff = Backoff(_FIRST_PAUSE_NS, _LONGEST_PAUSE_NS)
-        self._least = 0.0
+    _deviation: LowPass = field(default_factory=LowPass)
+    _applied: deque[tuple[int, float]] = field(default_factory=deque)
+    _speed: float = 0.0
+    # Since the run began: the lowest deviation, whether it rose since then, what was released.
+    _lowest: float = 0.0
+    _reacted: bool = False
+    _released: float = 0.0
+    _ran_ns: float = -math.inf
+    _relapse_ns: float = -math.inf
+    _backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_NS, _LONGEST_PAUSE_NS))
+    _least: float = 0.0
 
     def update(self, applied: float, worst: float | None, now_ns: int, dt_s: float) -> Pace:
         """Return the pace at the demand *applied*.
@@ -148,7 +131,7 @@ class ReleasePace:
         if worst > _RELAPSE:
             self._relapse(now_ns)
             return Pace(0.0, applied)
-        if self._relapse_ns is not None and now_ns - self._relapse_ns < self._backoff.pause:
+        if now_ns - self._relapse_ns < self._backoff.pause:
             self._stop()
             return Pace(0.0, self._least)
         worst = max(smooth, worst)
@@ -174,11 +157,11 @@ class ReleasePace:
         """Take a suffering service; lengthen the pause if a fast release preceded."""
         self._stop()
         before, self._relapse_ns = self._relapse_ns, now_ns
-        ran_ns, self._ran_ns = self._ran_ns, None
-        if ran_ns is not None and now_ns - ran_ns < max(_SOON_NS, self._backoff.pause):
+        ran_ns, self._ran_ns = self._ran_ns, -math.inf
+        if now_ns - ran_ns < max(_SOON_NS, self._backoff.pause):
             self._backoff.next()
             self._least = max(applied for _, applied in self._applied)
-        elif before is not None and now_ns - before > _SOON_NS + 4 * self._backoff.pause:
+        elif now_ns - before > _SOON_NS + 4 * self._backoff.pause:
             self._backoff.reset()
             self._least = 0.0
 
@@ -186,16 +169,24 @@ class ReleasePace:
         self._speed = self._released = 0.0
 
 
-class PacedLimiter(RateLimiter):
-    """The applied demand of the channel of *loops*, at a ``RisePace`` and a ``ReleasePace``."""
+class PacedLimiter:
+    """The applied demand of the channel of *loops*, in [0, 1], limited in its rate of change.
 
-    __slots__ = ("_loops", "_pace", "_rise")
+    Towards a squeeze it moves fast, towards a release slowly, at a ``RisePace`` and a
+    ``ReleasePace`` faster. A release step is made when a new period of ``release_spacing_ns``
+    begins. These periods lie on a fixed grid of time. If they began with the last release, a little
+    more deviation could shift a release in time and so give best-effort more for a moment.
+    ``applied`` may be set without a limit, for instance to what the knobs could reach.
+    """
+
+    __slots__ = ("_last_ns", "_loops", "_release", "_rise", "applied")
 
     def __init__(self, loops: ChannelLoops) -> None:
-        super().__init__()
         self._loops = loops
-        self._pace = ReleasePace()
+        self._release = ReleasePace()
         self._rise = RisePace()
+        self._last_ns: int | None = None
+        self.applied = 0.0
 
     def jump(self, applied: float) -> None:
         """Apply *applied* at once; the demands of the loops move as far."""
@@ -231,7 +222,7 @@ class PacedLimiter(RateLimiter):
             choice = self._raise(choice, limits, dt_s)
         extra, wanted = 0.0, choice.wanted
         if law.fast_release and fine:
-            pace = self._pace.update(self.applied, self._loops.excess, now_ns, dt_s)
+            pace = self._release.update(self.applied, self._loops.excess, now_ns, dt_s)
             if self.applied >= pace.least > wanted:
                 wanted = pace.least
             extra = min(pace.speed_per_s, fastest_per_s) * dt_s / rungs
@@ -239,7 +230,14 @@ class PacedLimiter(RateLimiter):
                 # Taken from the demands of the loops as well, without a bump.
                 self._loops.shift(-extra)
                 wanted = max(0.0, wanted - extra)
-        self.limit(wanted, limits, now_ns, dt_s, extra)
+        spacing_ns = max(1, limits.release_spacing_ns)
+        last_ns, self._last_ns = self._last_ns, now_ns
+        may_release = last_ns is None or now_ns // spacing_ns != last_ns // spacing_ns
+        if wanted >= self.applied:
+            self.applied = min(wanted, self.applied + limits.squeeze_per_s * dt_s)
+        elif may_release or extra > 0:
+            step = limits.release_step if may_release else 0.0
+            self.applied = max(wanted, self.applied - step - extra)
         return choice
 
     def _raise(self, choice: Choice, limits: KnobLimits, dt_s: float) -> Choice:

@@ -1,11 +1,10 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on how fast and how often the output of a loop may move.
+"""Limits on how fast and how often a decision or an amount may move.
 
 All of them are asymmetric, because a squeeze protects a service and a release does not: towards
 the stricter side they follow at once or nearly so, towards the looser side slowly.
 
-- ``RateLimiter``: a continuous demand; fast squeeze, small and spaced release steps.
 - ``HoldOffLatch``: a decision of two states; on at once, off after a hold-off time.
 - ``StepSelector``: a knob with few settings under a continuous demand; one latch for each setting.
   ``rescale`` converts a demand when the scale of these settings changes.
@@ -19,52 +18,18 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from controller.core.knobs.grants import NOISE
+from controller.core.loop.reaction import Backoff
 from controller.core.model import CgroupId
-from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
 
 __all__ = (
     "EDGE",
     "Headroom",
     "HoldOffLatch",
-    "RateLimiter",
     "SteadyAmounts",
     "StepSelector",
     "rescale",
 )
-
-
-class RateLimiter:
-    """The applied demand, in [0, 1], limited in its rate of change.
-
-    A release step is made when a new period of ``release_spacing_ns`` begins. These periods lie on
-    a fixed grid of time. If they began with the last release, a little more deviation could shift a
-    release in time and so give best-effort more for a moment. ``applied`` may be set without a
-    limit, for instance to what the knobs could reach.
-    """
-
-    __slots__ = ("_last_ns", "applied")
-
-    def __init__(self) -> None:
-        self.applied = 0.0
-        self._last_ns: int | None = None
-
-    def limit(
-        self, wanted: float, limits: KnobLimits, now_ns: int, dt_s: float, extra: float = 0.0
-    ) -> float:
-        """Move the applied demand towards *wanted* in [0, 1] and return it.
-
-        It may fall by *extra* more than *limits* allow.
-        """
-        spacing_ns = max(1, limits.release_spacing_ns)
-        last_ns, self._last_ns = self._last_ns, now_ns
-        may_release = last_ns is None or now_ns // spacing_ns != last_ns // spacing_ns
-        if wanted >= self.applied:
-            self.applied = min(wanted, self.applied + limits.squeeze_per_s * dt_s)
-        elif may_release or extra > 0:
-            step = limits.release_step if may_release else 0.0
-            self.applied = max(wanted, self.applied - step - extra)
-        return self.applied
 
 
 _HOLD_NS = 20 * NS_PER_SEC
@@ -80,12 +45,12 @@ class HoldOffLatch:
     at least within *soon_ns*; after a longer time off the hold-off time is *hold_ns* again.
     """
 
-    __slots__ = ("_first_ns", "_hold_ns", "_needed_ns", "_released_ns", "_soon_ns", "on")
+    __slots__ = ("_backoff", "_needed_ns", "_released_ns", "_soon_ns", "on")
 
     def __init__(self, hold_ns: int = _HOLD_NS, soon_ns: int = 0) -> None:
         self._soon_ns = soon_ns
-        self._first_ns = hold_ns
-        self._hold_ns = hold_ns
+        self._backoff = Backoff(hold_ns, _LONGEST_HOLD_NS)
+        self._backoff.next()
         self._needed_ns = 0
         self._released_ns: int | None = None
         self.on = False
@@ -94,12 +59,12 @@ class HoldOffLatch:
         """Return whether the latch is on at *now_ns*, given whether it is *needed* then."""
         if needed:
             if not self.on and self._released_ns is not None:
-                soon = now_ns - self._released_ns < max(self._hold_ns, self._soon_ns)
-                longer_ns = min(_LONGEST_HOLD_NS, 2 * self._hold_ns)
-                self._hold_ns = longer_ns if soon else self._first_ns
+                if now_ns - self._released_ns >= max(self._backoff.pause, self._soon_ns):
+                    self._backoff.reset()
+                self._backoff.next()
             self._needed_ns = now_ns
             self.on = True
-        elif self.on and now_ns - self._needed_ns >= self._hold_ns:
+        elif self.on and now_ns - self._needed_ns >= self._backoff.pause:
             self.on = False
             self._released_ns = now_ns
         return self.on

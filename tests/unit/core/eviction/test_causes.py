@@ -14,7 +14,7 @@ from controller.core.harm.harm_model import HarmModel
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.service_loops import ServiceLoops
 from controller.core.model import CgroupId, Channel
-from tests.support.loops.closed_loop import LAW, make_settings, make_spec
+from tests.support.loops.closed_loop import make_settings, make_spec
 
 JOB = CgroupId("cpu", 1)
 
@@ -39,7 +39,8 @@ def context(cpus: float = 4.0) -> TickContext:
 def loops(excess: float | None) -> ChannelLoops:
     """Loops of a cache channel with a service whose raw deviation is *excess*; ``None``: none."""
     spec = replace(make_spec(), channel=Channel.CACHE)
-    service = ServiceLoops("web", Channel.CACHE, [spec], 0.0, 5, LAW)
+    service = ServiceLoops("web", Channel.CACHE)
+    service.set_specs([spec], 0.0)
     service._loops[0].excess = excess
     found = ChannelLoops(Channel.CACHE, make_settings())
     found._services["web"] = service

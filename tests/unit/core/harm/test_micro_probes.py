@@ -4,7 +4,7 @@
 
 from collections import Counter
 
-from controller.core.harm.micro_probes import MicroProbes
+from controller.core.harm.harm_finder import MicroProbes
 from controller.core.model import CgroupId
 from controller.core.settings import MicroProbeLimits
 

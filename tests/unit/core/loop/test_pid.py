@@ -3,11 +3,10 @@
 """The wrapper around simple-pid in a plant with lag and dead time."""
 
 from collections import deque
-import math
 
 import pytest
 
-from controller.core.loop.pid import LowPass, PidLoop, clip, dead_zone, deviation
+from controller.core.loop.pid import PidLoop, clip, dead_zone, deviation
 from controller.core.settings import Gains
 from tests.support.loops.closed_loop import make_spec
 
@@ -102,10 +101,3 @@ def test_the_dead_zone_is_continuous() -> None:
     assert dead_zone(-0.05, 0.1) == 0.0
     assert dead_zone(0.3, 0.1) == pytest.approx(0.2)
     assert dead_zone(-0.3, 0.1) == pytest.approx(-0.2)
-
-
-def test_low_pass_starts_at_its_first_input() -> None:
-    low_pass = LowPass()
-    assert low_pass.update(1.0, 0.2, 2.0) == 1.0
-    assert low_pass.update(0.0, 2.0, 2.0) == pytest.approx(math.exp(-1))
-    assert low_pass.update(5.0, 0.2, 0.0) == 5.0

@@ -2,13 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a reaction of a service is, and pauses that double."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.loop.reaction import Backoff, has_fallen, has_risen
+from controller.core.loop.reaction import Backoff, LowPass, has_fallen, has_risen
 
 deviations = st.floats(-1.0, 20.0)
+
+
+def test_low_pass_starts_at_its_first_input() -> None:
+    low_pass = LowPass()
+    assert low_pass.update(1.0, 0.2, 2.0) == 1.0
+    assert low_pass.update(0.0, 2.0, 2.0) == pytest.approx(math.exp(-1))
+    assert low_pass.update(5.0, 0.2, 0.0) == 5.0
 
 
 @pytest.mark.parametrize(

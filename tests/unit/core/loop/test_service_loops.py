@@ -10,8 +10,7 @@ import pytest
 
 from controller.core.decision import ChannelState, Indicator, IndicatorStatus, LoopReport, Plan
 from controller.core.indicators.histogram import BUCKETS
-from controller.core.loop.indicator_loop import loop_for
-from controller.core.loop.pid import PidLoop
+from controller.core.loop.pid import IndicatorLoop, PidLoop
 from controller.core.model import (
     Blame,
     CgroupId,
@@ -129,7 +128,7 @@ def test_converge_is_the_limit_of_many_steps() -> None:
 
 
 def test_stale_guard_holds_for_its_ticks() -> None:
-    loop = loop_for(make_spec(), None, 0.0)
+    loop = IndicatorLoop(make_spec(), 0.0)
     states = []
     for status in ("fresh", "stale", "stale", "stale", "fresh"):
         indicator = Indicator(

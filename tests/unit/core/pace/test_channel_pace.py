@@ -1,12 +1,17 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bounds of a rise: what cannot be applied, and what is not measured."""
+"""The applied demand: how fast it moves, and the bounds of a rise."""
 
 from dataclasses import replace
 
+import pytest
+
 from controller.core.decision import ChannelState
-from controller.core.model import CgroupId
+from controller.core.loop.channel_loops import ChannelLoops, Choice
+from controller.core.model import CgroupId, Channel
+from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.planner import Planner
+from controller.core.settings import KnobLimits
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.support.loops.closed_loop import (
     LAW,
@@ -62,3 +67,22 @@ def test_the_demand_does_not_rise_without_data() -> None:
     assert applied[-1] > applied[-2] + 0.01
     assert len(held) == TICKS_PER_S
     assert max(held) == applied[-1] < 0.9
+
+
+def test_the_demand_rises_fast_and_falls_in_spaced_steps() -> None:
+    limits = KnobLimits(
+        floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spacing_ns=SECOND_NS
+    )
+    law = replace(LAW, fast_rise=False, fast_release=False)
+    limiter = PacedLimiter(ChannelLoops(Channel.CPU, make_settings()))
+
+    def applied(wanted: float, now_ns: int) -> float:
+        limiter.move(Choice(wanted, None, ChannelState.SQUEEZE), limits, law, now_ns, 0.2)
+        return limiter.applied
+
+    assert applied(1.0, 0) == pytest.approx(0.4)
+    assert applied(0.5, 1) == 0.5
+    assert applied(0.0, SECOND_NS) == pytest.approx(0.4)
+    assert applied(0.0, SECOND_NS + 1) == pytest.approx(0.4)
+    assert applied(0.0, 2 * SECOND_NS) == pytest.approx(0.3)
+    assert applied(0.35, 2 * SECOND_NS + 1) == 0.35

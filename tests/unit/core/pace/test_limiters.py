@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rate limiter, hold-off latch, headroom and step selector."""
+"""Hold-off latch, headroom and step selector."""
 
 import pytest
 
@@ -8,24 +8,10 @@ from controller.core.model import CgroupId
 from controller.core.pace.limiters import (
     Headroom,
     HoldOffLatch,
-    RateLimiter,
     SteadyAmounts,
     StepSelector,
 )
-from controller.core.settings import KnobLimits
 from tests.support.loops.closed_loop import SECOND_NS
-
-LIMITS = KnobLimits(floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spacing_ns=SECOND_NS)
-
-
-def test_rate_limiter_squeezes_fast_and_releases_in_spaced_steps() -> None:
-    limiter = RateLimiter()
-    assert limiter.limit(1.0, LIMITS, 0, 0.2) == pytest.approx(0.4)
-    assert limiter.limit(0.5, LIMITS, 1, 0.2) == 0.5
-    assert limiter.limit(0.0, LIMITS, SECOND_NS, 0.2) == pytest.approx(0.4)
-    assert limiter.limit(0.0, LIMITS, SECOND_NS + 1, 0.2) == pytest.approx(0.4)
-    assert limiter.limit(0.0, LIMITS, 2 * SECOND_NS, 0.2) == pytest.approx(0.3)
-    assert limiter.limit(0.35, LIMITS, 2 * SECOND_NS + 1, 0.2) == 0.35
 
 
 def test_latch_holds_and_doubles_its_hold_when_needed_again_soon() -> None:
