@@ -8,6 +8,7 @@ Events.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from controller.core.channels.cpu_channel import CpuChannel
 from controller.core.channels.ladder import TickContext
@@ -27,6 +28,7 @@ from controller.core.decision import (
 )
 from controller.core.in_force import InForce
 from controller.core.loop.channel_loops import ChannelLoops
+from controller.core.loop.reaction import NEAR
 from controller.core.model import CgroupId, Channel, Knob, Pause
 from controller.core.units import NS_PER_SEC, format_bytes, format_cpus, format_duration
 
@@ -42,9 +44,6 @@ __all__ = (
 
 # A total within this part of the one that was logged last is the same decision.
 _SAME_TOTAL = 0.2
-# A rung whose part is within this of the one that was logged last is at the same setting. The
-# settings of a rung that has few of them are further apart.
-_SAME_PART = 0.05
 # A squeeze moves in each tick; so often its amount is told while its state stays.
 _TELL_NS = 5 * NS_PER_SEC
 
@@ -66,24 +65,24 @@ _INHIBITED = {
 }
 
 
+@dataclass(slots=True)
 class DecisionLog:
     """Makes a verdict when a decision of a channel changed; keeps the state that was logged last.
 
     A line says what is in force as it was read back, so a limit is told in the tick after its
     write. A new state of a channel that moves knobs waits for that. A small move of a total or of a
-    rung is no change, see ``_SAME_TOTAL`` and ``_SAME_PART``, and moves are told every 5 s at most.
+    rung is no change, see ``_SAME_TOTAL`` and ``NEAR``, and moves are told every 5 s at most.
     """
 
-    __slots__ = ("_cpu", "_ladders", "_states", "_told_ns", "_would")
-
-    def __init__(self) -> None:
-        self._cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
-        self._ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = {}
-        self._would = ""
-        # When the last line about each channel was written.
-        self._told_ns: dict[Channel, int] = {}
-        # As of the last tick.
-        self._states: dict[Channel, ChannelState] = {}
+    _cpu: tuple[ChannelState, float | None] = (ChannelState.FREE, None)
+    _ladders: dict[Channel, tuple[ChannelState, dict[Knob, RungReport]]] = field(
+        default_factory=dict
+    )
+    _would: str = ""
+    # When the last line about each channel was written.
+    _told_ns: dict[Channel, int] = field(default_factory=dict)
+    # As of the last tick.
+    _states: dict[Channel, ChannelState] = field(default_factory=dict)
 
     def update(
         self,
@@ -121,8 +120,7 @@ class DecisionLog:
         return demand.state is not before and bool(moved)
 
     def _may_tell(self, channel: Channel, context: TickContext) -> bool:
-        told_ns = self._told_ns.get(channel)
-        return told_ns is None or context.now_ns - told_ns >= _TELL_NS
+        return context.now_ns - self._told_ns.get(channel, -_TELL_NS) >= _TELL_NS
 
     def _describe_cpu(
         self,
@@ -162,15 +160,15 @@ class DecisionLog:
             for knob, report in reports.items()
             if _rung_changed(before.get(knob), report)
         ]
-        held = {each.knob for each in in_force.knobs}
-        lost = [knob for knob, report in before.items() if report.part > 0 and knob not in held]
-        lost = [knob for knob in lost if knob not in reports]
+        known = {each.knob for each in in_force.knobs} | reports.keys()
+        lost = [knob for knob, report in before.items() if report.part > 0 and knob not in known]
         moved = bool(changed or lost) and self._may_tell(channel.channel, context)
         if demand.state is state and not moved:
             return []
         self._told_ns[channel.channel] = context.now_ns
-        logged = {**before, **{report.knob: report for _, report in changed}}
-        logged = {knob: report for knob, report in logged.items() if knob not in lost}
+        logged = before | {report.knob: report for _, report in changed}
+        for knob in lost:
+            del logged[knob]
         self._ladders[channel.channel] = (demand.state, logged)
         loop = channel.loops.selected
         text = _compare(loop) if loop else "no service suffers"
@@ -201,9 +199,8 @@ def _other_culprit(demand: Demand, causes: Sequence[Cause]) -> str:
 
 def describe_part(part: Part) -> str:
     """Return what hurts a service: ``outside /system.slice/backup.service 62%``."""
-    what = "its own tasks" if part.kind is PartKind.SELF else str(part.kind)
-    if part.kind is PartKind.BEST_EFFORT:
-        what = ""
+    kinds = {PartKind.SELF: "its own tasks", PartKind.BEST_EFFORT: ""}
+    what = kinds.get(part.kind, str(part.kind))
     return f"{' '.join(filter(None, (what, part.name)))} {part.share:.0%}"
 
 
@@ -272,8 +269,7 @@ def describe_pause(pause: Pause | None) -> str:
 
 def selected(plan: Plan, channel: Channel) -> LoopReport | None:
     """Return the report of the loop that decided the demand of *channel*."""
-    found = (each for each in plan.loops if each.selected and each.channel is channel)
-    return next(found, None)
+    return next((each for each in plan.loops if each.selected and each.channel is channel), None)
 
 
 def _with_reason(loops: ChannelLoops, in_force: str) -> str:
@@ -308,8 +304,9 @@ def _rung_changed(before: RungReport | None, now: RungReport) -> bool:
     part = before.part if before else 0.0
     if (part > 0) is not (now.part > 0):
         return True
+    # The settings of a rung that has few of them are further apart.
     other = before is None or before.setting != now.setting
-    return other and abs(now.part - part) > _SAME_PART
+    return other and abs(now.part - part) > NEAR
 
 
 def _compare(loop: LoopReport) -> str:

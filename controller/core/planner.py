@@ -34,6 +34,7 @@ from controller.core.eviction.causes import (
 from controller.core.eviction.policy import EvictionPolicy
 from controller.core.eviction.shortage import ShortageEvictions, memory_candidates
 from controller.core.explain import DecisionLog, describe_pause, reason_of
+from controller.core.harm.cut import LEAST_CPUS
 from controller.core.in_force import HeldKnobs, InForce
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.grants import OWN_LIMIT
@@ -50,9 +51,6 @@ from controller.core.writes.actions import PlanActions
 
 __all__ = ("Planner",)
 
-# All best-effort work together uses less than this while it is asleep. One busy thread is seen in
-# its first tick, although the use is averaged over two seconds.
-_CALM_CPUS = 0.02
 # The next tick after one in which best-effort work was asleep comes so many ticks later: work that
 # wakes up is seen up to 340 ms later with ticks of 200 ms. 200 sleeping workloads cost 0.7 % of a
 # core (0.9 to 1.0 with 1.8 ticks, docs/MEASUREMENTS.md).
@@ -372,7 +370,7 @@ class Planner:
             for cgroup, cpus in self._tracker.active.items()
             if cgroup in index.best_effort or cgroup in index.paused
         )
-        return use < _CALM_CPUS
+        return use < LEAST_CPUS
 
     @property
     def learned(self) -> tuple[LearnedIndicator, ...]:

@@ -23,6 +23,8 @@ from controller.core.model import CgroupId
 
 __all__ = (
     "HARDLY_CUT",
+    "LEAST_CPUS",
+    "LEAST_HARM",
     "Claim",
     "Deeds",
     "allocate",
@@ -50,13 +52,11 @@ class Claim(NamedTuple):
     use: Mapping[CgroupId, float]
 
 
-# CPUs added to the use before the evidence is divided by it: below, the quotient is noise.
-_LEAST_USE_CPUS = 0.02
-# The least harm that a workload can have, as a part of the largest. Evidence may be wrong: what
-# seems harmless is cut last, and not spared at full demand.
-_LEAST_HARM = 0.02
-# Harm that differs from the average by less than this factor is the same: it is an estimate.
-_ALIKE = 2.0
+# Work that uses less is asleep: one busy thread is seen in its first tick, although the use is
+# averaged over two seconds.
+LEAST_CPUS = 0.02
+# Harm below this part is none: of the largest harm, or of the time that a service takes.
+LEAST_HARM = 0.02
 # A cut by less than this part is not worth a limit, for a workload that does no harm.
 HARDLY_CUT = 0.1
 # Accuracy of the division, as a part of the harm, and the most steps for it.
@@ -72,20 +72,21 @@ def relative_harm(
     Deeds per use hardly change when a workload is squeezed, unlike the deeds themselves, so a
     culprit does not become innocent by being squeezed. Every claim counts by its weight alone: a
     service that waits little counts as much as one that waits for many CPUs. A claim without deeds
-    counts against all, equally per use.
+    counts against all, equally per use. Evidence may be wrong: what seems harmless has the least
+    harm, is cut last, and not spared at full demand.
     """
     harm = dict.fromkeys(wants, 0.0)
     for weight, deeds, use in claims:
+        # For less use than the least the quotient would be noise.
         per_use = {
-            cgroup: deeds.get(cgroup, 0.0) / (use.get(cgroup, 0.0) + _LEAST_USE_CPUS)
-            for cgroup in wants
+            cgroup: deeds.get(cgroup, 0.0) / (use.get(cgroup, 0.0) + LEAST_CPUS) for cgroup in wants
         }
         largest = max(per_use.values(), default=0.0)
         for cgroup, each in per_use.items():
             harm[cgroup] += weight * (each / largest if largest > 0 else 1.0)
     largest = max(harm.values(), default=0.0)
     return {
-        cgroup: max(_LEAST_HARM, each / largest) if largest > 0 else 1.0
+        cgroup: max(LEAST_HARM, each / largest) if largest > 0 else 1.0
         for cgroup, each in harm.items()
     }
 
@@ -195,11 +196,14 @@ def share_by_request(
 def even_harm(
     harm: Mapping[CgroupId, float], requests: Mapping[CgroupId, float]
 ) -> dict[CgroupId, float]:
-    """Return *harm* with the geometric average of those of *requests* that are near it."""
+    """Return *harm* with the geometric average of those of *requests* that are near it.
+
+    Harm that is at most twice or at least half of the average is the same: it is an estimate.
+    """
     logs = [math.log(each) for key, each in harm.items() if key in requests]
     average = math.exp(sum(logs) / len(logs)) if logs else 1.0
     return {
-        key: average if key in requests and average / _ALIKE <= each <= average * _ALIKE else each
+        key: average if key in requests and average / 2 <= each <= average * 2 else each
         for key, each in harm.items()
     }
 
@@ -214,7 +218,7 @@ def _power_for(target: float, terms: Iterable[tuple[float, float, float]]) -> fl
     A bracketed Newton iteration on the logarithm of the harm, which is nearly linear in the number.
     """
     terms = tuple(terms)
-    low, high = 0.0, 1.0 / _LEAST_HARM
+    low, high = 0.0, 1.0 / LEAST_HARM
     power = 0.0
     for _ in range(_MOST_STEPS):
         total = slope = 0.0

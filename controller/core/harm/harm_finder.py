@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from controller.core.decision import Action, ChannelState
-from controller.core.harm.cut import Claim, Deeds
+from controller.core.harm.cut import LEAST_HARM, Claim, Deeds
 from controller.core.harm.harm_model import CERTAIN, HarmModel
 from controller.core.indicators.own_figure import gain, pace_of
 from controller.core.indicators.tracker import IndicatorTracker
@@ -22,27 +22,18 @@ __all__ = ("HarmFinder", "MicroProbes")
 # Services with a model at the same time, which bounds the cost of a tick.
 _MOST_SERVICES = 3
 _KEEP_NS = 120 * NS_PER_SEC
-# Certain harm below this (2 % longer) is none.
-_LEAST_HARM = 0.02
-# Between these standard deviations of the largest harm and CERTAIN the model takes over from other
-# evidence.
-_UNSURE = 1.5
-# Between two probes, so that the service is seen without one as well.
-_SHORTEST_GAP_NS = 200_000_000
-_LONGEST_GAP_NS = 600_000_000
+# The least time between two probes, so that the service is seen without one as well.
+_GAP_NS = 200_000_000
 # Probes that a workload may have at once after a quiet minute.
 _BURST = 3.0
-_MASK = (1 << 64) - 1
 
 
+@dataclass(slots=True)
 class HarmFinder:
     """The models of the services that suffer."""
 
-    __slots__ = ("_models", "_suffered_ns")
-
-    def __init__(self) -> None:
-        self._models: dict[str, HarmModel] = {}
-        self._suffered_ns: dict[str, int] = {}
+    _models: dict[str, HarmModel] = field(default_factory=dict)
+    _suffered_ns: dict[str, int] = field(default_factory=dict)
 
     def update(
         self,
@@ -86,8 +77,8 @@ class HarmFinder:
         """
         model = self._models.get(service)
         if model is not None:
-            for deeds in (model.certain_deeds(), model.all_deeds()):
-                if sum(deeds.values()) >= _LEAST_HARM:
+            for deeds in (model.deeds(CERTAIN), model.all_deeds()):
+                if sum(deeds.values()) >= LEAST_HARM:
                     return deeds
         return {}
 
@@ -98,9 +89,8 @@ class HarmFinder:
         """
         models = [self._models.get(name) for name in charges]
         known = [each.harmless() for each in models if each is not None and _trust(each) > 0]
-        return (
-            frozenset.intersection(*known) if known and len(known) == len(models) else frozenset()
-        )
+        is_sure = known and len(known) == len(models)
+        return frozenset.intersection(*known) if is_sure else frozenset()
 
     def share(
         self, service: str, excess: float, use: Mapping[CgroupId, float] | None = None
@@ -161,8 +151,9 @@ class HarmFinder:
 
 
 def _trust(model: HarmModel) -> float:
-    """Return how much a model counts beside other evidence, 0 to 1."""
-    return min(1.0, max(0.0, (model.certainty - _UNSURE) / (CERTAIN - _UNSURE)))
+    """Return how much a model counts beside other evidence, 0 to 1; from half of certain on."""
+    half = CERTAIN / 2
+    return min(1.0, max(0.0, (model.certainty - half) / half))
 
 
 class _Probe(NamedTuple):
@@ -203,8 +194,7 @@ class MicroProbes:
         self._touched = None if probe is None else probe.cgroup
         if probe is not None and (now_ns >= probe.end_ns or probe.cgroup not in doubts):
             self._probe = probe = None
-            gap_ns = _LONGEST_GAP_NS - _SHORTEST_GAP_NS
-            self._next_ns = now_ns + _SHORTEST_GAP_NS + int(_random(now_ns, 1) * gap_ns)
+            self._next_ns = now_ns + _GAP_NS + int(_random(now_ns, 1) * 2 * _GAP_NS)
         if probe is None and doubts and limits.per_minute > 0 and now_ns >= self._next_ns:
             self._probe = probe = self._choose(doubts, amounts, floor, limits, now_ns)
         if probe is None:
@@ -235,7 +225,7 @@ class MicroProbes:
         chances = {
             cgroup: doubt * doubt
             for cgroup, doubt in doubts.items()
-            if doubt >= _LEAST_HARM
+            if doubt >= LEAST_HARM
             and self._budgets[cgroup][0] >= 1.0
             and keep * amounts[cgroup] >= floor
         }
@@ -260,7 +250,7 @@ class MicroProbes:
 
 def _random(now_ns: int, salt: int) -> float:
     """Return a number from 0 to 1 that looks random (SplitMix64 of Steele et al., OOPSLA 2014)."""
-    state = (now_ns * 2 + salt + 1) * 0x9E3779B97F4A7C15 & _MASK
-    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    state = (state ^ state >> 27) * 0x94D049BB133111EB & _MASK
+    state = (now_ns * 2 + salt + 1) * 0x9E3779B97F4A7C15 % 2**64
+    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
     return (state ^ state >> 31) / 2.0**64

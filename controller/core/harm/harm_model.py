@@ -8,16 +8,14 @@ where their use changes at different times.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from heapq import nlargest
 import math
 
 from controller.core.indicators.counters import smoothing
 from controller.core.model import CgroupId
 
-__all__ = (
-    "CERTAIN",
-    "HarmModel",
-)
+__all__ = ("CERTAIN", "HarmModel")
 
 # Workloads with a coefficient of their own; all others share one. The cost of an update is
 # quadratic in this number.
@@ -35,47 +33,38 @@ _FIRST_NOISE = 0.03**2
 _LEAST_NOISE = 0.005**2
 # The noise is averaged over all ticks at first, later over so many.
 _NOISE_TICKS = 50
-# Two slowdowns in a row that are this many standard deviations away are a change of the workloads.
-_SURPRISE = 3.0
 _REACH_S = 60.0
 _SELECT_TICKS = 5
 _LOAD_S = 30.0
-# So many standard deviations of a coefficient are not certain, or not likely.
-CERTAIN, _LIKELY = 3.0, 1.0
+# What is more than so many standard deviations away is certain. Two such slowdowns in a row are a
+# change of the workloads.
+CERTAIN = 3.0
 # A workload is harmless up to this part of the contrast of the worst one.
 _HARMLESS = 0.25
 _COLUMNS = 2  # base and load, before the workloads
 
 
+@dataclass(slots=True)
 class HarmModel:
     """The coefficients of one service, in slowdown (logarithm of time) per CPU used."""
 
-    __slots__ = (
-        "_contrasts",
-        "_cov",
-        "_keys",
-        "_load",
-        "_mean",
-        "_noise",
-        "_surprises",
-        "_ticks",
-        "reach",
-    )
-
-    def __init__(self) -> None:
-        self._keys: list[CgroupId] = []
-        # Base, load, the group of all workloads without a coefficient of their own, the workloads.
-        self._mean = [0.0] * (_COLUMNS + 1)
-        self._cov = [
-            [variance if row == column else 0.0 for column in range(_COLUMNS + 1)]
-            for row, variance in enumerate((_BASE_SD**2, _LOAD_SD**2, _HARM_SD**2))
+    # The CPUs that each workload used at most in the last minute.
+    reach: dict[CgroupId, float] = field(default_factory=dict)
+    _keys: list[CgroupId] = field(default_factory=list)
+    # Base, load, the group of all workloads without a coefficient of their own, the workloads.
+    _mean: list[float] = field(default_factory=lambda: [0.0] * (_COLUMNS + 1))
+    _cov: list[list[float]] = field(
+        default_factory=lambda: [
+            [_BASE_SD**2, 0.0, 0.0],
+            [0.0, _LOAD_SD**2, 0.0],
+            [0.0, 0.0, _HARM_SD**2],
         ]
-        self._noise = _FIRST_NOISE
-        self._load: float | None = None
-        # The CPUs that each workload used at most in the last minute.
-        self.reach: dict[CgroupId, float] = {}
-        self._surprises = self._ticks = 0
-        self._contrasts: Mapping[CgroupId, tuple[float, float]] | None = None
+    )
+    _noise: float = _FIRST_NOISE
+    _load: float | None = None
+    _surprises: int = 0
+    _ticks: int = 0
+    _contrasts: Mapping[CgroupId, tuple[float, float]] | None = None
 
     def update(
         self, slowdown: float, load: float, use: Mapping[CgroupId, float], dt_s: float
@@ -104,12 +93,16 @@ class HarmModel:
             self._cov[index][index] += _HARM_SD**2
         self._contrasts = None
 
-    def deeds(self) -> dict[CgroupId, float]:
+    def deeds(self, deviations: float = 1.0) -> dict[CgroupId, float]:
         """Return how much more each workload slows the service down than the others would.
 
-        At its usual use, and as far as it is likely. Workloads without a coefficient are left out.
+        At its usual use, and as far as it is likely, or surely within so many standard
+        *deviations*. Workloads without a coefficient are left out.
         """
-        return self._beyond(_LIKELY)
+        return {
+            cgroup: max(0.0, mean - deviations * sd) * self.reach[cgroup]
+            for cgroup, (mean, sd) in self.contrasts().items()
+        }
 
     def harmless(self) -> frozenset[CgroupId]:
         """Return the workloads that are likely to do little harm per CPU beside the worst one.
@@ -120,14 +113,8 @@ class HarmModel:
         contrasts = self.contrasts()
         worst = max((mean for mean, _ in contrasts.values()), default=0.0)
         return frozenset(
-            cgroup
-            for cgroup, (mean, sd) in contrasts.items()
-            if mean + _LIKELY * sd <= _HARMLESS * worst
+            cgroup for cgroup, (mean, sd) in contrasts.items() if mean + sd <= _HARMLESS * worst
         )
-
-    def certain_deeds(self) -> dict[CgroupId, float]:
-        """Return ``deeds`` as far as they are certain."""
-        return self._beyond(CERTAIN)
 
     def all_deeds(self) -> dict[CgroupId, float]:
         """Return how much each workload slows the service down with certainty at its usual use."""
@@ -162,12 +149,6 @@ class HarmModel:
         if self._contrasts is None:
             self._contrasts = self._compare()
         return self._contrasts
-
-    def _beyond(self, deviations: float) -> dict[CgroupId, float]:
-        return {
-            cgroup: max(0.0, mean - deviations * sd) * self.reach[cgroup]
-            for cgroup, (mean, sd) in self.contrasts().items()
-        }
 
     def _compare(self) -> dict[CgroupId, tuple[float, float]]:
         # A contrast is one coefficient times `one`, less all of them by their use times `part`.
@@ -224,7 +205,7 @@ class HarmModel:
         error = slowdown - sum(map(float.__mul__, row, mean))
         effect = [sum(map(float.__mul__, line, row)) for line in cov]
         variance = sum(map(float.__mul__, row, effect)) + self._noise
-        if error * error > _SURPRISE**2 * variance:
+        if error * error > CERTAIN**2 * variance:
             self._surprises += 1
             if self._surprises > 1:
                 self.forget_certainty()

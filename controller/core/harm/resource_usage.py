@@ -9,12 +9,14 @@ of the bytes read from and written to disks where the waits for them are not mea
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 import math
 from operator import attrgetter
 from typing import NamedTuple
 
 from controller.core.indicators.counters import smoothing, traffic_bytes
 from controller.core.indicators.tracker import IndicatorTracker
+from controller.core.loop.reaction import SMOOTH_S
 from controller.core.model import CgroupId, Channel, QosClass, Snapshot, WorkloadSample
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
@@ -24,7 +26,6 @@ __all__ = ("LinkSide", "ResourceUsage", "UsageTracker")
 # The counters of workloads are evaluated once a second, as there may be a thousand of them. The
 # first evaluations are made in every tick, or the use would be unknown for a second or two.
 _FIRST_UPDATES = 5
-_SMOOTH_S = 1.0
 # Time constants with which the want of a workload decays to its use. The second one applies while
 # best-effort is squeezed, because then the use says little about the want. It is finite, because
 # the workload may have become harmless.
@@ -44,24 +45,22 @@ class LinkSide(NamedTuple):
     ingress: bool
 
 
+@dataclass(slots=True)
 class UsageTracker:
-    """Rates of use of one resource, from counters, or amounts with *gauge*.
+    """Rates of use of one resource, from counters, or amounts with ``gauge``.
 
     ``rates`` is the use of each best-effort user, ``wants`` what it would use without a squeeze,
     ``others`` the sum over all other users, ``other_rates`` each of them: per second, or amounts
     for a gauge.
     """
 
-    __slots__ = ("_counts", "_gauge", "_known", "other_rates", "others", "rates", "wants")
-
-    def __init__(self, gauge: bool = False) -> None:
-        self._gauge = gauge
-        self._known = False
-        self._counts: dict[Hashable, int] = {}
-        self.rates: dict[Hashable, float] = {}
-        self.wants: dict[Hashable, float] = {}
-        self.others = 0.0
-        self.other_rates: dict[Hashable, float] = {}
+    gauge: bool = False
+    rates: dict[Hashable, float] = field(default_factory=dict)
+    wants: dict[Hashable, float] = field(default_factory=dict)
+    others: float = 0.0
+    other_rates: dict[Hashable, float] = field(default_factory=dict)
+    _known: bool = False
+    _counts: dict[Hashable, int] = field(default_factory=dict)
 
     @property
     def wanted(self) -> float | None:
@@ -86,7 +85,7 @@ class UsageTracker:
     def update(self, counts: Iterable[Count], dt_s: float, squeezed: bool) -> None:
         """Take the counts of all users, *dt_s* after the last ones."""
         before, self._counts = self._counts, {}
-        weight = smoothing(dt_s, _SMOOTH_S)
+        weight = smoothing(dt_s, SMOOTH_S)
         keep = math.exp(-dt_s / (_DECAY_SQUEEZED_S if squeezed else _DECAY_S))
         rates: dict[Hashable, float] = {}
         other_rates: dict[Hashable, float] = {}
@@ -95,7 +94,7 @@ class UsageTracker:
         for user, best_effort, count in counts:
             self._counts[user] = count
             last = before.get(user)
-            if self._gauge:
+            if self.gauge:
                 now = float(count)
             elif last is None or count < last or dt_s <= 0:
                 if best_effort and user in self.rates:
@@ -127,21 +126,16 @@ class UsageTracker:
         self.wants = wants
 
 
-_llc_misses: Counter = attrgetter("llc_misses")
-_bandwidth: Counter = attrgetter("memory_bandwidth_bytes")
-_memory: Counter = attrgetter("memory_bytes")
-_io: Counter = attrgetter("io_bytes")
-
-
 # The counters that a channel's share is computed from, the best measure first.
 _COUNTERS: Mapping[Channel, tuple[Counter, ...]] = {
-    Channel.CACHE: (_bandwidth, _llc_misses),
+    Channel.CACHE: (attrgetter("memory_bandwidth_bytes"), attrgetter("llc_misses")),
     Channel.NETWORK: (traffic_bytes,),
-    Channel.MEMORY: (_memory,),
-    Channel.IO: (_io,),
+    Channel.MEMORY: (attrgetter("memory_bytes"),),
+    Channel.IO: (attrgetter("io_bytes"),),
 }
 
 
+@dataclass(slots=True)
 class ResourceUsage:
     """The use of the resources of all watched channels.
 
@@ -150,14 +144,13 @@ class ResourceUsage:
     nothing about the use of the last second.
     """
 
-    __slots__ = ("_last_link_ns", "_last_ns", "_trackers", "_updates", "links")
-
-    def __init__(self) -> None:
-        self._last_ns: int | None = None
-        self._updates = 0
-        self._last_link_ns: int | None = None
-        self._trackers = {channel: _trackers_for(channel) for channel in _COUNTERS}
-        self.links: dict[LinkSide, UsageTracker] = {}
+    links: dict[LinkSide, UsageTracker] = field(default_factory=dict)
+    _trackers: dict[Channel, tuple[UsageTracker, ...]] = field(
+        default_factory=lambda: {channel: _trackers_for(channel) for channel in _COUNTERS}
+    )
+    _last_ns: int | None = None
+    _last_link_ns: int | None = None
+    _updates: int = 0
 
     @property
     def bandwidth(self) -> UsageTracker:
@@ -225,7 +218,7 @@ class ResourceUsage:
 
 
 def _trackers_for(channel: Channel) -> tuple[UsageTracker, ...]:
-    return tuple(UsageTracker(gauge=counter is _memory) for counter in _COUNTERS[channel])
+    return tuple(UsageTracker(gauge=channel is Channel.MEMORY) for _ in _COUNTERS[channel])
 
 
 def _counts(

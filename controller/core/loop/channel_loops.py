@@ -57,6 +57,7 @@ def choose(bids: Iterable[Bid]) -> Choice:
     return Choice(0.0, winner, ChannelState.FREE)
 
 
+@dataclass(slots=True)
 class ChannelLoops:
     """The loops of all services on one channel; true if there is any service.
 
@@ -66,31 +67,20 @@ class ChannelLoops:
     has a source) and ``safe`` (all loops with a source have been without data for too long).
     """
 
-    __slots__ = (
-        "_channel",
-        "_services",
-        "_settings",
-        "_specs",
-        "demand",
-        "indicators",
-        "off",
-        "reports",
-        "safe",
-        "selected",
-        "working",
-    )
+    channel: Channel
+    settings: Settings
+    working: bool = False
+    safe: bool = False
+    demand: Demand = field(init=False)
+    reports: tuple[LoopReport, ...] = ()
+    off: tuple[OffLoop, ...] = ()
+    indicators: tuple[Indicator, ...] = ()
+    selected: LoopReport | None = None
+    _services: dict[str, ServiceLoops] = field(default_factory=dict)
+    _specs: Specs | None = None
 
-    def __init__(self, channel: Channel, settings: Settings) -> None:
-        self._channel = channel
-        self._settings = settings
-        self._services: dict[str, ServiceLoops] = {}
-        self._specs: Specs | None = None
-        self.working = self.safe = False
-        self.demand = Demand(channel=channel, wanted=0.0, applied=0.0, state=ChannelState.FREE)
-        self.reports: tuple[LoopReport, ...] = ()
-        self.off: tuple[OffLoop, ...] = ()
-        self.indicators: tuple[Indicator, ...] = ()
-        self.selected: LoopReport | None = None
+    def __post_init__(self) -> None:
+        self.demand = Demand(channel=self.channel, wanted=0.0, applied=0.0, state=ChannelState.FREE)
 
     def __bool__(self) -> bool:
         """Whether there is a service to protect on this channel."""
@@ -98,7 +88,7 @@ class ChannelLoops:
 
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
-        self._settings = settings
+        self.settings = settings
         if not settings.law.verify_squeeze:
             for loops in self._services.values():
                 loops.end_trial()
@@ -190,7 +180,7 @@ class ChannelLoops:
         services = workload_index.services
         return choose(
             chain.from_iterable(
-                loops.bid(services[name], tracker, evidence, self._settings, applied, dt_s, hold)
+                loops.bid(services[name], tracker, evidence, self.settings, applied, dt_s, hold)
                 for name, loops in self._services.items()
             )
         )
@@ -222,7 +212,7 @@ class ChannelLoops:
         self._specs = specs
         before, self._services = self._services, {}
         for service, each in specs.items():
-            loops = before.get(service) or ServiceLoops(service, self._channel)
+            loops = before.get(service) or ServiceLoops(service, self.channel)
             loops.set_specs(each, applied)
             self._services[service] = loops
 
@@ -240,7 +230,7 @@ class ChannelLoops:
             state = ChannelState.SQUEEZE
         winner = choice.winner
         self.demand = Demand(
-            channel=self._channel,
+            channel=self.channel,
             wanted=choice.wanted,
             applied=applied,
             state=state,

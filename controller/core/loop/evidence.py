@@ -10,22 +10,11 @@ from controller.core.decision import ChannelState
 
 __all__ = ("Evidence", "EvidenceGate", "host_explains", "throttled_explains")
 
-# Steal explains a wait if it is at least half as long as the wait, and at least 5 % of all CPU
-# time: summed over many CPUs, a little steal on CPUs without the service is long as well.
-_STEAL_TO_WAIT = 0.5
-# The host explains a wait if the CPUs were idle or stood still for at least half of it: no squeeze
-# makes an idle CPU wake up sooner.
-_HOST_TO_WAIT = 0.5
-_STEAL_PER_CPU = 0.05
-
-# The share of its time from which on a service's own quota explains its waits. It lies between 1 %,
-# where best-effort work still costs the service far more, and 10 %, where a tenth of its requests
-# meets a quota that is used up.
-_THROTTLED_MIN = 0.05
-
-# Hysteresis. Best-effort work that is squeezed inflicts less, so the share that keeps a squeeze up
-# is half of the share that starts it. Otherwise the squeeze would end itself and start again.
-_KEEP = 0.5
+# A smaller part of the time than this explains nothing: of all CPU time, because a little steal on
+# many CPUs without the service is long as well; of a service's time under its own quota, because
+# at 1 % best-effort work still costs it far more, and at 10 % a tenth of its requests meets a quota
+# that is used up.
+_LEAST_RATIO = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +40,7 @@ class Evidence:
     at_own_limit: bool = False
 
 
+@dataclass(slots=True)
 class EvidenceGate:
     """Decides in every tick whether the loops of one service may squeeze.
 
@@ -58,14 +48,14 @@ class EvidenceGate:
     the host explains what the service suffers during a squeeze. ``log_gain`` is the logarithm of
     the factor by which the wait would be shorter without best-effort work, as far as the last
     evidence shows; infinite without any, and on channels whose evidence is not about waits.
+
+    Best-effort work that is squeezed inflicts less, so half of what starts a squeeze keeps it up.
+    Otherwise the squeeze would end itself and start again.
     """
 
-    __slots__ = ("in_vain", "log_gain", "state")
-
-    def __init__(self) -> None:
-        self.state = ChannelState.FREE
-        self.in_vain = False
-        self.log_gain = math.inf
+    state: ChannelState = ChannelState.FREE
+    in_vain: bool = False
+    log_gain: float = math.inf
 
     def update(
         self, hurting: bool, find: Callable[[], Evidence], be_share_min: float
@@ -85,12 +75,12 @@ class EvidenceGate:
         share = evidence.be_share or 0.0
         if evidence.is_wait and share < 1.0:
             self.log_gain = -math.log(1.0 - share)
-        needed = be_share_min * (_KEEP if self.state is ChannelState.SQUEEZE else 1.0)
+        needed = be_share_min / (2 if self.state is ChannelState.SQUEEZE else 1)
         if not hurting:
             if share < needed:
                 self.state = ChannelState.FREE
         elif evidence.at_own_limit or throttled_explains(
-            evidence, _KEEP if self.state is ChannelState.SELF else 1.0
+            evidence, 0.5 if self.state is ChannelState.SELF else 1.0
         ):
             self.state = ChannelState.SELF
         elif _steal_explains(evidence):
@@ -108,19 +98,19 @@ class EvidenceGate:
 def throttled_explains(evidence: Evidence, part: float = 1.0) -> bool:
     """Return whether a service's own quota explains its waits; *part* lowers the limit for it."""
     ratio = evidence.throttled_ratio
-    return ratio is not None and ratio >= part * _THROTTLED_MIN
+    return ratio is not None and ratio >= part * _LEAST_RATIO
 
 
 def _steal_explains(evidence: Evidence) -> bool:
+    """Return whether steal is at least half as long as the wait, and not little of the time."""
     steal = evidence.steal_cpus
-    return (
-        steal is not None
-        and steal >= _STEAL_PER_CPU * evidence.cpus
-        and steal >= _STEAL_TO_WAIT * evidence.inflicted_cpus
-    )
+    least = max(_LEAST_RATIO * evidence.cpus, evidence.inflicted_cpus / 2)
+    return steal is not None and steal >= least
 
 
 def host_explains(evidence: Evidence) -> bool:
-    """Return whether CPUs that stood still or woke up late explain the waits of a service."""
-    host = evidence.host_cpus
-    return host > 0 and host >= _HOST_TO_WAIT * (host + evidence.inflicted_cpus)
+    """Return whether CPUs that stood still or woke up late explain the waits of a service.
+
+    They do from half of its waits on: no squeeze makes an idle CPU wake up sooner.
+    """
+    return evidence.host_cpus > 0 and evidence.host_cpus >= evidence.inflicted_cpus

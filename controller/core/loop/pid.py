@@ -29,7 +29,6 @@ from controller.core.loop.reaction import LowPass
 from controller.core.settings import Gains, IndicatorSpec
 
 __all__ = (
-    "HIGH",
     "HIGHEST",
     "LOWEST",
     "IndicatorLoop",
@@ -39,10 +38,7 @@ __all__ = (
     "deviation",
 )
 
-# From this deviation on, in so many ticks, a service suffers beyond the noise that the low-pass is
-# for: tolerance times its sweet point before the first squeeze, the end of the scale during one,
-# when loop and noise move the indicator around its sweet point.
-HIGH = 1.0
+# A deviation that is high in so many ticks is beyond the noise that the low-pass is for.
 _HIGH_TICKS = 2
 # The ends of the scale of deviations. A service that hardly runs is at the lowest as well.
 LOWEST = -1.0
@@ -87,7 +83,7 @@ class PidLoop:
             setpoint=0.0,
             sample_time=None,
             output_limits=(None, None),
-            time_fn=_no_clock,
+            time_fn=lambda: 0.0,
         )
         self._bias = demand
         self._error: float | None = None
@@ -138,10 +134,6 @@ class PidLoop:
         """Add *by* to the demand, now and in all later updates."""
         self._bias += by
         self.demand += by
-
-
-def _no_clock() -> float:
-    return 0.0
 
 
 @dataclass(slots=True)

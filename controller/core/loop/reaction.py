@@ -15,25 +15,38 @@ import math
 from controller.core.indicators.windows import STRETCH
 from controller.core.model import IndicatorName
 
-__all__ = ("SMOOTH_S", "Backoff", "LowPass", "SqueezeTrial", "has_fallen", "has_risen")
+__all__ = (
+    "NEAR",
+    "PATIENCE_S",
+    "SMOOTH_S",
+    "SUFFERS",
+    "UNMET",
+    "Backoff",
+    "LowPass",
+    "SqueezeTrial",
+    "has_fallen",
+    "has_risen",
+)
 
 # Time constant of the low-pass in front: about one window, and less than what a reader notices.
 SMOOTH_S = 1.0
+# From this deviation on a service suffers beyond noise; as far below 0 it is clear of its sweet
+# point.
+SUFFERS = 0.25
 _PART = 0.3
-# A rise by less is noise: twice that of a window of a second. A fall ends where the loops decide
-# by themselves, so it needs no such bound.
-_NOISE = 0.5
+# A demand at most this far above another one is as good as that one.
+NEAR = 0.05
 
-# From this demand on a squeeze is judged, and so long after the window shows nothing older.
+# What a change does is seen after a window and so long.
+PATIENCE_S = 3.0
+# A deviation above this is no noise around the sweet point: at the stop it is out of reach, after a
+# release this is a relapse.
+UNMET = 0.3
+
+# From this demand on a squeeze is judged.
 _HARD = 0.9
-_JUDGED_S = 4.0
-# With a deviation above this at the stop the sweet point is out of reach.
-_UNMET = 0.3
-_WATCHED_S = 3.0
 _FIRST_PAUSE_S = 30.0
 _LONGEST_PAUSE_S = 480.0
-# A demand at most this far above another one is as good as that one.
-_NEAR = 0.05
 
 
 class LowPass:
@@ -54,8 +67,12 @@ class LowPass:
 
 
 def has_risen(deviation: float, before: float) -> bool:
-    """Return whether a service suffers more than *before*, both as smoothed deviations."""
-    return deviation > max(before + _NOISE, before / (1 - _PART))
+    """Return whether a service suffers more than *before*, both as smoothed deviations.
+
+    A smaller rise is noise: that of a window of a second is half as large. A fall ends where the
+    loops decide by themselves, so it needs no such bound.
+    """
+    return deviation > max(before + 2 * SUFFERS, before / (1 - _PART))
 
 
 def has_fallen(deviation: float, before: float) -> bool:
@@ -212,10 +229,10 @@ class SqueezeTrial:
         self._before = max(self._before, smooth)
         self._good = min(self._good, applied)
         self._since_s = self._since_s + dt_s if applied >= _HARD else 0.0
-        if self._since_s < _JUDGED_S + window_s or self._now_s < self._judge_after_s:
+        if self._since_s < PATIENCE_S + SMOOTH_S + window_s or self._now_s < self._judge_after_s:
             return
         helps = has_fallen(smooth, self._before)
-        if (helps and not (self.unmet and smooth > _UNMET)) or self._good >= _HARD:
+        if (helps and not (self.unmet and smooth > UNMET)) or self._good >= _HARD:
             self._judge_after_s = self._now_s + self._next_pause()  # useful for now
             return
         self._state, self.most = _State.WATCHED, self._good
@@ -227,7 +244,7 @@ class SqueezeTrial:
 
     def _watch(self, smooth: float, applied: float, window_s: float, dt_s: float) -> None:
         # Another service, or the hold-off time of a knob, may keep a squeeze up: nothing is shown.
-        is_kept = applied > self._good + _NEAR
+        is_kept = applied > self._good + NEAR
         self._since_s = 0.0 if is_kept else self._since_s + dt_s
         if has_risen(smooth, self._squeezed):
             self._open(smooth)
@@ -240,7 +257,7 @@ class SqueezeTrial:
                 f"suffers more without the squeeze (deviation {smooth:.2f}): it helps, and is put "
                 "back"
             )
-        elif self._since_s >= _WATCHED_S + window_s:
+        elif self._since_s >= PATIENCE_S + window_s:
             self._pause(smooth)
             self.report = (
                 f"suffers as much without a squeeze (deviation {smooth:.2f}): not caused by "

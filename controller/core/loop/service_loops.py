@@ -22,8 +22,8 @@ from controller.core.decision import (
 )
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.loop.evidence import Evidence, EvidenceGate
-from controller.core.loop.pid import HIGH, HIGHEST, LOWEST, IndicatorLoop
-from controller.core.loop.reaction import SqueezeTrial
+from controller.core.loop.pid import HIGHEST, LOWEST, IndicatorLoop
+from controller.core.loop.reaction import NEAR, SMOOTH_S, SqueezeTrial, has_risen
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, Settings
 from controller.core.workload_index import Service
@@ -39,14 +39,6 @@ _CHARGE_S = 60.0
 # and falls into one tick or two. After a tick that the kernel caused, the next one may come after
 # half the usual time, so a stall that is longer than that may fall into three.
 _LASTING_TICKS = 3
-
-# A squeeze counts as in vain when so much of a deviation, far more than the loop leaves around the
-# sweet point, has been there for so long and a window.
-_VAIN_EXCESS = 0.5
-_VAIN_S = 1.0
-
-# Below this demand there is no squeeze to speak of.
-_FIRST = 0.05
 
 
 def worst(deviations: Iterable[float | None]) -> float | None:
@@ -163,7 +155,7 @@ class ServiceLoops:
     def was_in_vain(self) -> bool:
         """Whether the evidence is against best-effort work, and a trial showed no use."""
         most = self._trial.most
-        return most is not None and most < _FIRST and self._gate.state is ChannelState.SQUEEZE
+        return most is not None and most < NEAR and self._gate.state is ChannelState.SQUEEZE
 
     def log_excess(self, *, filtered: bool = False) -> float | None:
         """Return the largest logarithm of an indicator relative to its sweet point.
@@ -205,7 +197,9 @@ class ServiceLoops:
                 return []
             self._resume(applied)
         loops, gate, verify = self._loops, self._gate, settings.law.verify_squeeze
-        high = HIGH if applied < _FIRST else HIGHEST
+        # Tolerance times the sweet point; during a squeeze, when loop and noise move the indicator
+        # around its sweet point, the end of the scale.
+        high = 1.0 if applied < NEAR else HIGHEST
 
         def lasts(spec: IndicatorSpec, least: float) -> bool:
             return tracker.waits_in_each_tick(service, spec, least, _LASTING_TICKS)
@@ -262,10 +256,11 @@ class ServiceLoops:
         window_s = max(loop.spec.window_ns for loop in self._loops) / 1e9
         trial.update(known, asks, applied, window_s, now_s, dt_s)
         # The gate decides by the low-pass, which remembers what the squeeze has already mended.
-        vain = max(known.values(), default=0.0) >= _VAIN_EXCESS and trial.lacks_effect
-        vain = vain and self._gate.in_vain and applied >= _FIRST
+        # What counts is far more than the loop leaves around the sweet point.
+        vain = has_risen(max(known.values(), default=0.0), 0.0) and trial.lacks_effect
+        vain = vain and self._gate.in_vain and applied >= NEAR
         self._vain_s = self._vain_s + dt_s if vain else 0.0
-        if self._vain_s >= window_s + _VAIN_S:
+        if self._vain_s >= window_s + SMOOTH_S:
             self._vain_s = 0.0
             trial.give_up()
         if trial.again is not None:

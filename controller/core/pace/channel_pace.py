@@ -21,37 +21,29 @@ import math
 from typing import NamedTuple
 
 from controller.core.loop.channel_loops import ChannelLoops, Choice
-from controller.core.loop.reaction import SMOOTH_S, Backoff, LowPass, has_fallen, has_risen
+from controller.core.loop.reaction import (
+    NEAR,
+    PATIENCE_S,
+    SMOOTH_S,
+    SUFFERS,
+    UNMET,
+    Backoff,
+    LowPass,
+    has_fallen,
+    has_risen,
+)
+from controller.core.pace.limiters import HOLD_NS
 from controller.core.settings import KnobLimits, LawSettings
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("PacedLimiter", "ReleasePace", "RisePace")
 
-# Of the rise. From this deviation on a service suffers beyond noise.
-_SUFFERS = 0.25
-# Twice as long as elsewhere: a rise adds to what the loops do, and noise would pump the two up.
-_RISE_SMOOTH_S = 2.0
-# What the loops do by themselves shows after a window and the average.
-_PATIENCE_S = 3.0
-# Demand per second at first. It doubles in about the time in which a change shows, so that what is
-# added before a reaction is seen is not much more than what was needed.
-_RISE_PER_S = 0.02
-_DOUBLED_S = 2.0
-_FASTEST_RISE_PER_S = 0.25
-
-# Of the release. Speed of the first second, in demand per second and deviation below the sweet
+# The speed of a release in its first second, in demand per second and deviation below the sweet
 # point: at a gain of 16 deviations per demand (four times the usual one) what is left to the sweet
 # point, 1 / 16 of demand per deviation, is used up after a dead time of 1.4 s and not before.
 _RELEASE_PER_S = 0.04
+# A rise begins with half of it per second, and ends at half of this: it adds to what the loops do.
 _FASTEST_RELEASE_PER_S = 0.5
-# Nearer to its sweet point than this a service is not clear of it, and the loops alone decide.
-_CLEAR = -0.25
-# A deviation above this is a relapse and not noise around the sweet point.
-_RELAPSE = 0.3
-# A release of less demand than this within one run is the usual noise of a loop.
-_LEAST_RUN = 0.1
-# A relapse within this time after a fast release, or within the pause, is blamed on the release.
-_SOON_NS = 20 * NS_PER_SEC
 _FIRST_PAUSE_NS = 5 * NS_PER_SEC
 _LONGEST_PAUSE_NS = 600 * NS_PER_SEC
 # A window of a second shows a relapse this late: what was applied so long ago may have caused it.
@@ -76,14 +68,17 @@ class RisePace:
         if worst is None:
             self._deviation = LowPass()
             return self._stop(0.0)
-        smooth = self._deviation.update(worst, dt_s, _RISE_SMOOTH_S)
-        if smooth < _SUFFERS or has_fallen(smooth, self._highest):
+        # Twice as smooth as elsewhere: noise would pump the rise and the loops up.
+        smooth = self._deviation.update(worst, dt_s, 2 * SMOOTH_S)
+        if smooth < SUFFERS or has_fallen(smooth, self._highest):
             return self._stop(smooth)
         self._highest = max(self._highest, smooth)
         self._waited_s += dt_s
-        if self._waited_s > _PATIENCE_S:
-            faster = max(_RISE_PER_S, self._speed * 2.0 ** (dt_s / _DOUBLED_S))
-            self._speed = min(_FASTEST_RISE_PER_S, faster)
+        if self._waited_s > PATIENCE_S:  # what the loops do by themselves shows now
+            # Doubled in about the time in which a change shows, so that what is added before a
+            # reaction is seen is not much more than what was needed.
+            faster = max(_RELEASE_PER_S / 2, self._speed * 2.0 ** (dt_s / (2 * SMOOTH_S)))
+            self._speed = min(_FASTEST_RELEASE_PER_S / 2, faster)
         return self._speed
 
     def _stop(self, smooth: float) -> float:
@@ -128,19 +123,19 @@ class ReleasePace:
             self._stop()
             return Pace(0.0, 0.0)
         smooth = self._deviation.update(worst, dt_s, SMOOTH_S)
-        if worst > _RELAPSE:
+        if worst > UNMET:
             self._relapse(now_ns)
             return Pace(0.0, applied)
         if now_ns - self._relapse_ns < self._backoff.pause:
             self._stop()
             return Pace(0.0, self._least)
         worst = max(smooth, worst)
-        if worst > _CLEAR:
+        if worst > -SUFFERS:  # not clear of the sweet point: the loops alone decide
             self._stop()
             return Pace(0.0, 0.0)
         self._set_speed(worst, dt_s)
         self._released += self._speed * dt_s
-        if self._released > _LEAST_RUN:
+        if self._released > 2 * NEAR:  # less is the usual noise of a loop
             self._ran_ns = now_ns
         return Pace(self._speed, 0.0)
 
@@ -154,14 +149,14 @@ class ReleasePace:
         self._speed = min(_FASTEST_RELEASE_PER_S, max(slow, doubled))
 
     def _relapse(self, now_ns: int) -> None:
-        """Take a suffering service; lengthen the pause if a fast release preceded."""
+        """Take a suffering service; lengthen the pause if a fast release preceded it soon."""
         self._stop()
         before, self._relapse_ns = self._relapse_ns, now_ns
         ran_ns, self._ran_ns = self._ran_ns, -math.inf
-        if now_ns - ran_ns < max(_SOON_NS, self._backoff.pause):
+        if now_ns - ran_ns < max(HOLD_NS, self._backoff.pause):
             self._backoff.next()
             self._least = max(applied for _, applied in self._applied)
-        elif now_ns - before > _SOON_NS + 4 * self._backoff.pause:
+        elif now_ns - before > HOLD_NS + 4 * self._backoff.pause:
             self._backoff.reset()
             self._least = 0.0
 
@@ -169,8 +164,9 @@ class ReleasePace:
         self._speed = self._released = 0.0
 
 
+@dataclass(slots=True)
 class PacedLimiter:
-    """The applied demand of the channel of *loops*, in [0, 1], limited in its rate of change.
+    """The applied demand of the channel of ``loops``, in [0, 1], limited in its rate of change.
 
     Towards a squeeze it moves fast, towards a release slowly, at a ``RisePace`` and a
     ``ReleasePace`` faster. A release step is made when a new period of ``release_spacing_ns``
@@ -179,23 +175,20 @@ class PacedLimiter:
     ``applied`` may be set without a limit, for instance to what the knobs could reach.
     """
 
-    __slots__ = ("_last_ns", "_loops", "_release", "_rise", "applied")
-
-    def __init__(self, loops: ChannelLoops) -> None:
-        self._loops = loops
-        self._release = ReleasePace()
-        self._rise = RisePace()
-        self._last_ns: int | None = None
-        self.applied = 0.0
+    loops: ChannelLoops
+    applied: float = 0.0
+    _release: ReleasePace = field(default_factory=ReleasePace)
+    _rise: RisePace = field(default_factory=RisePace)
+    _last_ns: int | None = None
 
     def jump(self, applied: float) -> None:
         """Apply *applied* at once; the demands of the loops move as far."""
-        self._loops.shift(applied - self.applied)
+        self.loops.shift(applied - self.applied)
         self.applied = applied
 
     def let_go(self, choice: Choice) -> Choice:
         """Fall at once to the largest demand of use; return *choice* within it."""
-        most = self._loops.most
+        most = self.loops.most
         if most is None or self.applied <= most:
             return choice
         self.jump(most)
@@ -222,13 +215,13 @@ class PacedLimiter:
             choice = self._raise(choice, limits, dt_s)
         extra, wanted = 0.0, choice.wanted
         if law.fast_release and fine:
-            pace = self._release.update(self.applied, self._loops.excess, now_ns, dt_s)
+            pace = self._release.update(self.applied, self.loops.excess, now_ns, dt_s)
             if self.applied >= pace.least > wanted:
                 wanted = pace.least
             extra = min(pace.speed_per_s, fastest_per_s) * dt_s / rungs
             if extra > 0:
                 # Taken from the demands of the loops as well, without a bump.
-                self._loops.shift(-extra)
+                self.loops.shift(-extra)
                 wanted = max(0.0, wanted - extra)
         spacing_ns = max(1, limits.release_spacing_ns)
         last_ns, self._last_ns = self._last_ns, now_ns
@@ -245,10 +238,10 @@ class PacedLimiter:
 
         No more is added than is applied in this tick: the loops' demands would run away from it.
         """
-        worst = self._loops.unmet if self.applied > 0.0 else None
+        worst = self.loops.unmet if self.applied > 0.0 else None
         most = min(1.0, self.applied + limits.squeeze_per_s * dt_s)
         extra = min(self._rise.update(worst, dt_s) * dt_s, most - choice.wanted)
         if extra <= 0.0 or choice.wanted < self.applied:
             return choice
-        self._loops.shift(extra)
+        self.loops.shift(extra)
         return choice._replace(wanted=choice.wanted + extra)

@@ -16,7 +16,9 @@ the stricter side they follow at once or nearly so, towards the looser side slow
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from controller.core.harm.cut import HARDLY_CUT
 from controller.core.knobs.grants import NOISE
 from controller.core.loop.reaction import Backoff
 from controller.core.model import CgroupId
@@ -24,6 +26,7 @@ from controller.core.units import NS_PER_SEC
 
 __all__ = (
     "EDGE",
+    "HOLD_NS",
     "Headroom",
     "HoldOffLatch",
     "SteadyAmounts",
@@ -32,7 +35,8 @@ __all__ = (
 )
 
 
-_HOLD_NS = 20 * NS_PER_SEC
+# So long the effect of a change is waited for, before it is taken back or another one is made.
+HOLD_NS = 20 * NS_PER_SEC
 _LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 
 
@@ -47,7 +51,7 @@ class HoldOffLatch:
 
     __slots__ = ("_backoff", "_needed_ns", "_released_ns", "_soon_ns", "on")
 
-    def __init__(self, hold_ns: int = _HOLD_NS, soon_ns: int = 0) -> None:
+    def __init__(self, hold_ns: int = HOLD_NS, soon_ns: int = 0) -> None:
         self._soon_ns = soon_ns
         self._backoff = Backoff(hold_ns, _LONGEST_HOLD_NS)
         self._backoff.next()
@@ -70,15 +74,12 @@ class HoldOffLatch:
         return self.on
 
 
-# A setting that is only a little too loose is noticed late: the loop's integral first has to cross
-# its whole range of demand.
-_SOON_NS = 120 * NS_PER_SEC
-
 # Demands closer than this are equal, so a demand on the edge of a setting does not select the next
 # setting.
 EDGE = 1e-9
 
 
+@dataclass(slots=True)
 class StepSelector:
     """Selects a setting of a knob that has few of them, from 0 (free) to the strictest.
 
@@ -88,11 +89,8 @@ class StepSelector:
     neighbour and tries the looser one less and less often, instead of a limit cycle between them.
     """
 
-    __slots__ = ("_latches", "level")
-
-    def __init__(self) -> None:
-        self._latches: list[HoldOffLatch] = []
-        self.level = 0
+    level: int = 0
+    _latches: list[HoldOffLatch] = field(default_factory=list)
 
     def set_part(self, part: float, edges: Sequence[float], now_ns: int) -> float | None:
         """Select the level for a demand of *part*, and return the demand that the level stands for.
@@ -102,7 +100,9 @@ class StepSelector:
         """
         latches = self._latches
         while len(latches) < len(edges) - 1:
-            latches.append(HoldOffLatch(soon_ns=_SOON_NS))
+            # A setting that is only a little too loose is noticed late: the loop's integral first
+            # has to cross its whole range of demand.
+            latches.append(HoldOffLatch(soon_ns=6 * HOLD_NS))
         del latches[max(0, len(edges) - 1) :]
         level = 0
         for number, latch in enumerate(latches, 1):
@@ -133,26 +133,23 @@ def rescale(part: float, before: Sequence[float], after: Sequence[float]) -> flo
     return after[-1]
 
 
-_PEAK_NS = 2_000_000_000
-_RISE_S = 2.0
+_PEAK_NS = 2 * NS_PER_SEC
 
 
+@dataclass(slots=True)
 class Headroom:
     """The amount of a resource that is left for best-effort work beside what the services need.
 
-    ``amount`` follows a target: what is available to both, less the peak over *peak_ns* of what the
-    services need. It falls to the target at once, and rises to it with the time constant *rise_s*.
+    ``amount`` follows a target: what is available to both, less the peak over ``peak_ns`` of what
+    the services need. It falls to the target at once, and rises to it with the time constant
+    ``rise_s``.
     All amounts are in the unit of the resource: CPUs, bytes, or bytes per second.
     """
 
-    __slots__ = ("_needs", "_peak_ns", "_rise_s", "amount")
-
-    def __init__(self, amount: float, peak_ns: int = _PEAK_NS, rise_s: float = _RISE_S) -> None:
-        """*amount* is the amount at the start."""
-        self._needs: deque[tuple[int, float]] = deque()
-        self._peak_ns = peak_ns
-        self._rise_s = rise_s
-        self.amount = amount
+    amount: float
+    peak_ns: int = _PEAK_NS
+    rise_s: float = _PEAK_NS / NS_PER_SEC
+    _needs: deque[tuple[int, float]] = field(default_factory=deque)
 
     def update(self, now_ns: int, dt_s: float, available: float, services_need: float) -> float:
         """Take the services' need at *now_ns*, *dt_s* after the last one, and return ``amount``.
@@ -167,13 +164,13 @@ class Headroom:
         while needs and needs[-1][1] <= services_need:
             needs.pop()
         needs.append((now_ns, services_need))
-        while needs[0][0] < now_ns - self._peak_ns:
+        while needs[0][0] < now_ns - self.peak_ns:
             needs.popleft()
         target = max(0.0, available - needs[0][1])
         if target < self.amount:
             self.amount = target
         else:
-            self.amount += min(1.0, dt_s / self._rise_s) * (target - self.amount)
+            self.amount += min(1.0, dt_s / self.rise_s) * (target - self.amount)
         return self.amount
 
     def lower_to(self, amount: float) -> None:
@@ -185,23 +182,19 @@ class Headroom:
 
 
 # Where amounts follow estimates of harm they move up and down by more than noise. For some time
-# after a change only one by these parts is made; a cut is urgent, more work is not.
+# after a change only a raise by this part is made, and a cut that is worth one: it is urgent.
 _RAISE = 0.25
-_LOWER = 0.10
-_STEADY_NS = 20 * NS_PER_SEC
 
 
+@dataclass(slots=True)
 class SteadyAmounts:
     """Keeps the amount of each workload until another one differs by more than estimates scatter.
 
     20 s after its last change an amount follows anything but noise, so no workload stays short.
     """
 
-    __slots__ = ("_amounts", "_since_ns")
-
-    def __init__(self) -> None:
-        self._amounts: dict[CgroupId, float] = {}
-        self._since_ns: dict[CgroupId, int] = {}
+    _amounts: dict[CgroupId, float] = field(default_factory=dict)
+    _since_ns: dict[CgroupId, int] = field(default_factory=dict)
 
     def update(
         self, amounts: Mapping[CgroupId, float], floor: float, now_ns: int
@@ -221,6 +214,6 @@ class SteadyAmounts:
 
 
 def _differs(amount: float, last: float, age_ns: int) -> bool:
-    if age_ns >= _STEADY_NS:
+    if age_ns >= HOLD_NS:
         return abs(amount - last) >= NOISE * last
-    return amount >= (1 + _RAISE) * last or amount <= (1 - _LOWER) * last
+    return amount >= (1 + _RAISE) * last or amount <= (1 - HARDLY_CUT) * last
