@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from controller.core.channels.ladder import AT_STOP, Ladder, Rung, TickContext
 from controller.core.decision import Verdict
-from controller.core.loop.channel_loops import ChannelLoops, Choice, Specs
+from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.evidence import Evidence
 from controller.core.loop.reaction import SMOOTH_S, Backoff, LowPass
 from controller.core.model import Channel, Knob

@@ -3,9 +3,8 @@
 """All loops of one channel: which indicators they have, and which of them decides."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
 
 from controller.core.decision import ChannelState, Demand, Indicator, LoopReport, OffLoop, Verdict
 from controller.core.indicators.tracker import IndicatorTracker
@@ -17,7 +16,7 @@ from controller.core.settings import DEAD_ZONE, IndicatorSpec, Profile, Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("ChannelLoops", "Choice", "IndicatorRouting", "Specs", "choose")
+__all__ = ("ChannelLoops", "IndicatorRouting", "Specs", "choose")
 
 # The indicators of a channel by service. A service without any is left out.
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
@@ -29,19 +28,11 @@ _REASSIGN_NS = 10 * NS_PER_SEC
 _NONE = ServiceLoops("", Channel.CPU)
 
 
-class Choice(NamedTuple):
-    """The demand of a channel in [0, 1], the bid it comes from, and the state of the channel.
+def choose(channel: Channel, bids: Iterable[Bid]) -> Demand:
+    """Return the largest demand of the *bids*; without one, the inhibited bid that deviates most.
 
-    Without a demand ``winner`` and ``state`` are those of the most deviating bid that must not act.
+    ``applied`` is not known yet.
     """
-
-    wanted: float
-    winner: Bid | None
-    state: ChannelState
-
-
-def choose(bids: Iterable[Bid]) -> Choice:
-    """Select the largest demand; without one, the inhibited bid that deviates most."""
     act: list[Bid] = []
     inhibited: list[Bid] = []
     for bid in bids:
@@ -49,12 +40,18 @@ def choose(bids: Iterable[Bid]) -> Choice:
         (act if acts else inhibited).append(bid)
     winner = max(act, key=lambda bid: bid.demand, default=None)
     wanted = min(1.0, max(0.0, winner.demand)) if winner else 0.0
-    if wanted > 0:
-        return Choice(wanted, winner, ChannelState.SQUEEZE)
-    if inhibited:
+    state = ChannelState.SQUEEZE if wanted > 0 else ChannelState.FREE
+    if inhibited and wanted <= 0:
         winner = max(inhibited, key=lambda bid: bid.deviation)
-        return Choice(0.0, winner, winner.state)
-    return Choice(0.0, winner, ChannelState.FREE)
+        state = winner.state
+    return Demand(
+        channel=channel,
+        wanted=wanted,
+        applied=0.0,
+        state=state,
+        service=winner.service if winner else None,
+        indicator=winner.indicator if winner else None,
+    )
 
 
 @dataclass(slots=True)
@@ -80,7 +77,7 @@ class ChannelLoops:
     _specs: Specs | None = None
 
     def __post_init__(self) -> None:
-        self.demand = Demand(channel=self.channel, wanted=0.0, applied=0.0, state=ChannelState.FREE)
+        self.demand = choose(self.channel, ())
 
     def __bool__(self) -> bool:
         """Whether there is a service to protect on this channel."""
@@ -170,7 +167,7 @@ class ChannelLoops:
         applied: float,
         dt_s: float,
         hold: bool,
-    ) -> Choice:
+    ) -> Demand:
         """Advance all loops by *dt_s* and return the selected demand; *applied* is the present one.
 
         On *hold* (the first tick, or one after a gap) no loop moves. *evidence* is called with the
@@ -179,10 +176,11 @@ class ChannelLoops:
         self._set_specs(specs, applied)
         services = workload_index.services
         return choose(
+            self.channel,
             chain.from_iterable(
                 loops.bid(services[name], tracker, evidence, self.settings, applied, dt_s, hold)
                 for name, loops in self._services.items()
-            )
+            ),
         )
 
     def is_needed(self, workload_index: WorkloadIndex) -> bool:
@@ -199,10 +197,10 @@ class ChannelLoops:
         for loops in self._services.values():
             loops.shift(by)
 
-    def track(self, choice: Choice, applied: float, dt_s: float) -> None:
+    def track(self, choice: Demand, applied: float, dt_s: float) -> None:
         """Let every loop, selected or not, track the *applied* demand; make the reports."""
         for loops in self._services.values():
-            loops.track(choice.winner, applied, dt_s)
+            loops.track(choice, applied, dt_s)
         self._report(choice, applied)
 
     def _set_specs(self, specs: Specs, applied: float) -> None:
@@ -216,7 +214,7 @@ class ChannelLoops:
             loops.set_specs(each, applied)
             self._services[service] = loops
 
-    def _report(self, choice: Choice, applied: float) -> None:
+    def _report(self, choice: Demand, applied: float) -> None:
         services = self._services.values()
         states = set(chain.from_iterable(loops.states for loops in services))
         self.working = bool(states)
@@ -228,15 +226,7 @@ class ChannelLoops:
             state = ChannelState.HOLD
         elif state is ChannelState.FREE and applied > 0:
             state = ChannelState.SQUEEZE
-        winner = choice.winner
-        self.demand = Demand(
-            channel=self.channel,
-            wanted=choice.wanted,
-            applied=applied,
-            state=state,
-            service=winner.service if winner else None,
-            indicator=winner.indicator if winner else None,
-        )
+        self.demand = replace(choice, applied=applied, state=state)
         self.indicators = tuple(chain.from_iterable(loops.indicators for loops in services))
         self.off = tuple(chain.from_iterable(loops.off for loops in services))
         self.reports = tuple(chain.from_iterable(loops.reports for loops in services))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from controller.core.decision import (
     ChannelState,
+    Demand,
     Indicator,
     IndicatorStatus,
     LoopReport,
@@ -268,9 +269,9 @@ class ServiceLoops:
         if trial.report:
             self.verdict = Verdict(subject=self.service, text=f"{self.channel}: {trial.report}")
 
-    def track(self, winner: Bid | None, applied: float, dt_s: float) -> None:
-        """Let every loop track the demand that was *applied*; *winner* is the selected bid."""
-        won = winner.indicator if winner is not None and winner.service == self.service else None
+    def track(self, demand: Demand, applied: float, dt_s: float) -> None:
+        """Let every loop track what was *applied*; *demand* names the selected loop."""
+        won = demand.indicator if demand.service == self.service else None
         self._update_charge(dt_s)
         if self._quiescent:
             return

@@ -16,11 +16,12 @@ doubles.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import math
 from typing import NamedTuple
 
-from controller.core.loop.channel_loops import ChannelLoops, Choice
+from controller.core.decision import Demand
+from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.reaction import (
     NEAR,
     PATIENCE_S,
@@ -186,17 +187,17 @@ class PacedLimiter:
         self.loops.shift(applied - self.applied)
         self.applied = applied
 
-    def let_go(self, choice: Choice) -> Choice:
+    def let_go(self, choice: Demand) -> Demand:
         """Fall at once to the largest demand of use; return *choice* within it."""
         most = self.loops.most
         if most is None or self.applied <= most:
             return choice
         self.jump(most)
-        return choice._replace(wanted=min(choice.wanted, most))
+        return replace(choice, wanted=min(choice.wanted, most))
 
     def move(
         self,
-        choice: Choice,
+        choice: Demand,
         limits: KnobLimits,
         law: LawSettings,
         now_ns: int,
@@ -204,7 +205,7 @@ class PacedLimiter:
         rungs: int = 1,
         fastest_per_s: float = math.inf,
         fine: bool = True,
-    ) -> Choice:
+    ) -> Demand:
         """Move the applied demand towards *choice*, and return it with what rose without the loops.
 
         *rungs* is the number of rungs that the demand is divided among: each has a part of it, so
@@ -233,7 +234,7 @@ class PacedLimiter:
             self.applied = max(wanted, self.applied - step - extra)
         return choice
 
-    def _raise(self, choice: Choice, limits: KnobLimits, dt_s: float) -> Choice:
+    def _raise(self, choice: Demand, limits: KnobLimits, dt_s: float) -> Demand:
         """Return *choice* with the demand that is added to it without the loops.
 
         No more is added than is applied in this tick: the loops' demands would run away from it.
@@ -244,4 +245,4 @@ class PacedLimiter:
         if extra <= 0.0 or choice.wanted < self.applied:
             return choice
         self.loops.shift(extra)
-        return choice._replace(wanted=choice.wanted + extra)
+        return replace(choice, wanted=choice.wanted + extra)

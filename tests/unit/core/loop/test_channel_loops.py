@@ -49,11 +49,12 @@ def bid(demand: float, state: ChannelState = ChannelState.SQUEEZE, deviation: fl
 
 
 def test_the_largest_demand_wins_and_other_causes_count_only_without_one() -> None:
-    assert choose([]).wanted == 0.0
-    assert choose([bid(0.3), bid(1.7), bid(-4.0)]).wanted == 1.0
-    assert choose([bid(0.3), bid(0.9, ChannelState.SELF)]).wanted == 0.3
+    assert choose(Channel.CPU, []).wanted == 0.0
+    assert choose(Channel.CPU, [bid(0.3), bid(1.7), bid(-4.0)]).wanted == 1.0
+    assert choose(Channel.CPU, [bid(0.3), bid(0.9, ChannelState.SELF)]).wanted == 0.3
     choice = choose(
-        [bid(-0.1), bid(0.9, ChannelState.SELF), bid(0.9, ChannelState.STEAL, deviation=1.0)]
+        Channel.CPU,
+        [bid(-0.1), bid(0.9, ChannelState.SELF), bid(0.9, ChannelState.STEAL, deviation=1.0)],
     )
     assert choice.wanted == 0.0
     assert choice.state is ChannelState.STEAL

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core.decision import ChannelState
-from controller.core.loop.channel_loops import ChannelLoops, Choice
+from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId, Channel
 from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.planner import Planner
@@ -77,7 +77,8 @@ def test_the_demand_rises_fast_and_falls_in_spaced_steps() -> None:
     limiter = PacedLimiter(ChannelLoops(Channel.CPU, make_settings()))
 
     def applied(wanted: float, now_ns: int) -> float:
-        limiter.move(Choice(wanted, None, ChannelState.SQUEEZE), limits, law, now_ns, 0.2)
+        demand = replace(limiter.loops.demand, wanted=wanted)
+        limiter.move(demand, limits, law, now_ns, 0.2)
         return limiter.applied
 
     assert applied(1.0, 0) == pytest.approx(0.4)
