@@ -23,14 +23,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.core.harm.cut import (
-    HARDLY_CUT,
     allocate,
     divide_harm,
     even_harm,
     share_by_request,
     share_unused,
 )
-from controller.core.knobs.grants import NOISE
+from controller.core.knobs.grants import HARDLY_CUT, NOISE
 from controller.core.model import CgroupId
 from controller.core.pace.limiters import Headroom, HoldOffLatch, SteadyAmounts
 from controller.core.units import NS_PER_SEC

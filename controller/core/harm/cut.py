@@ -19,10 +19,10 @@ from collections.abc import Hashable, Iterable, Mapping, Set
 import math
 from typing import NamedTuple, TypeVar
 
+from controller.core.knobs.grants import HARDLY_CUT
 from controller.core.model import CgroupId
 
 __all__ = (
-    "HARDLY_CUT",
     "LEAST_CPUS",
     "LEAST_HARM",
     "Claim",
@@ -57,8 +57,6 @@ class Claim(NamedTuple):
 LEAST_CPUS = 0.02
 # Harm below this part is none: of the largest harm, or of the time that a service takes.
 LEAST_HARM = 0.02
-# A cut by less than this part is not worth a limit, for a workload that does no harm.
-HARDLY_CUT = 0.1
 # Accuracy of the division, as a part of the harm, and the most steps for it.
 _ACCURACY = 1e-3
 _MOST_STEPS = 40

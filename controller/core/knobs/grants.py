@@ -14,6 +14,7 @@ from controller.core.knobs.knob_state import KnobState
 from controller.core.model import CgroupId, Knob, KnobValue
 
 __all__ = (
+    "HARDLY_CUT",
     "NOISE",
     "OWN_LIMIT",
     "GrantActions",
@@ -30,6 +31,8 @@ ValueFor = Callable[[float, KnobValue], KnobValue]
 OWN_LIMIT = "the limit that the workload requested"
 # A change by less than this part is noise, and is not written.
 NOISE = 0.05
+# A cut by less than this part is not worth a limit, for a workload that does no harm.
+HARDLY_CUT = 0.1
 # Tolerance for amounts that the knob rounds to its whole units.
 _ROUNDING = 1e-3
 

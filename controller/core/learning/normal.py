@@ -24,6 +24,8 @@ LEAST_WINDOWS = 30
 # Windows of one half before the other half's turn: the halves then differ by what varies over
 # seconds, which single windows would hide.
 _BLOCK = 5
+# Halves that differ by more than this describe two states of the service, not one.
+_DIFFER = 0.5
 _QUANTILE = 0.95
 
 
@@ -132,8 +134,7 @@ class Normal:
                 for share in (0.5, _QUANTILE)
             )
             enough = min(1.0, self.windows / least)
-            # Halves half a tolerance apart describe two states of the service, not one.
-            self.certainty = enough * min(1.0, 0.5 / max(differ, _WIDTH))
+            self.certainty = enough * min(1.0, _DIFFER / max(differ, _WIDTH))
             self.spread = quantile(self.halves, _QUANTILE) - quantile(self.halves, 1.0 - _QUANTILE)
 
     def _update(self, least: int) -> None:

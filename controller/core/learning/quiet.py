@@ -22,8 +22,10 @@ from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("Disturbance", "QuietMonitor")
 
-# Share of all CPUs that best-effort work may use, and that the hypervisor may take.
+# Share of all CPUs that best-effort work may use, work outside all workloads, and the hypervisor.
+# The second includes the clients of services, kubelet and the kernel, which are there all the time.
 _IDLE_SHARE = 0.03
+_OUTSIDE_SHARE = 1 / 3
 _STEAL_SHARE = 0.05
 # Part of a service's on-CPU time that best-effort work may inflict as wait. A percentile of 99 is
 # above one in a hundred waits, and a wait is shorter than the work between two of them.
@@ -86,9 +88,7 @@ class QuietMonitor:
         found = (
             (Disturbance.BEST_EFFORT, use_of(workload_index.best_effort) > _IDLE_SHARE * cpus),
             (Disturbance.PAUSED, use_of(workload_index.paused) > _IDLE_SHARE * cpus),
-            # That includes the clients of the services, kubelet and the kernel, which are there all
-            # the time.
-            (Disturbance.OUTSIDE, tracker.outside_cpus > cpus / 3),
+            (Disturbance.OUTSIDE, tracker.outside_cpus > _OUTSIDE_SHARE * cpus),
             (Disturbance.STEAL, (tracker.steal_cpus or 0.0) > _STEAL_SHARE * cpus),
             (Disturbance.NO_DATA, hold or not tracker.probe_alive),
         )

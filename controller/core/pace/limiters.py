@@ -18,8 +18,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.core.harm.cut import HARDLY_CUT
-from controller.core.knobs.grants import NOISE
+from controller.core.knobs.grants import HARDLY_CUT, NOISE
 from controller.core.loop.reaction import Backoff
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
