@@ -300,8 +300,8 @@ class LawSettings:
     ``micro_probes``, as evidence and to share the cut of the cache channel.
     ``margin_by_scatter``: the distance of a sweet point from an objective follows the scatter of
     the service's figure. ``spare_harmless``: of the workloads below a quota those that do no harm
-    get the CPUs that the others leave. ``rungs_by_work``: cache ways and memory bandwidth are let
-    go where a quota alone leaves more work.
+    get the CPUs that the others leave. ``rungs_by_work``: a squeeze of the cache channel
+    begins with the quota; cache ways and memory bandwidth come first where it fails.
     """
 
     cut_by_signal: bool = False

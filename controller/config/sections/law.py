@@ -78,8 +78,8 @@ class LawModel(Strict):
     spare_harmless: bool = True
     """Whether harmless workloads get the CPUs that a squeezed culprit leaves."""
     rungs_by_work: bool = True
-    """Whether a quota alone is tried where it may leave more work than cache and bandwidth
-    limits."""
+    """Whether a squeeze of the cache channel begins with the quota, and cache and bandwidth limits
+    come first only where it fails."""
     micro_probes: MicroProbesModel = raw_default({})
     """Bounds of the short cuts that show which workload does harm."""
 

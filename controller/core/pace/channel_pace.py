@@ -203,14 +203,13 @@ class PacedLimiter:
         now_ns: int,
         dt_s: float,
         rungs: int = 1,
-        fastest_per_s: float = math.inf,
         fine: bool = True,
     ) -> Demand:
         """Move the applied demand towards *choice*, and return it with what rose without the loops.
 
         *rungs* is the number of rungs that the demand is divided among: each has a part of it, so
-        the same release of a knob is a smaller one of the demand. No more than *fastest_per_s* is
-        released without the loops, and nothing if the knob is not *fine*.
+        the same release of a knob is a smaller one of the demand. Nothing is released without the
+        loops if the knob is not *fine*.
         """
         if law.fast_rise:
             choice = self._raise(choice, limits, dt_s)
@@ -219,7 +218,7 @@ class PacedLimiter:
             pace = self._release.update(self.applied, self.loops.excess, now_ns, dt_s)
             if self.applied >= pace.least > wanted:
                 wanted = pace.least
-            extra = min(pace.speed_per_s, fastest_per_s) * dt_s / rungs
+            extra = pace.speed_per_s * dt_s / rungs
             if extra > 0:
                 # Taken from the demands of the loops as well, without a bump.
                 self.loops.shift(-extra)
