@@ -63,13 +63,15 @@ class PushSocket:
         loop.add_reader(self._socket, self._read)
 
     def close(self) -> None:
-        """Stop listening and remove the socket, unless its path is another file by now."""
-        self._socket.close()
+        """Remove the socket, unless its path is another file by now, and stop listening."""
+        # Before the end: another process takes the path of a socket on which nobody listens, and
+        # its new file may have the same inode number.
         try:
             if self._path.stat(follow_symlinks=False).st_ino == self._inode:
                 self._path.unlink()
         except FileNotFoundError:
             pass
+        self._socket.close()
 
     def _read(self) -> None:
         now_s = time.monotonic()

@@ -235,6 +235,21 @@ def test_a_socket_in_use_is_taken_over_when_it_is_free(
     assert not place.exists()
 
 
+def test_the_path_is_free_before_nobody_listens(place: Path) -> None:
+    """Otherwise another process has the path already when it is removed."""
+    place.parent.mkdir()
+    push = PushSocket(ServiceLevelConfig(socket=place, group=None, sources=()), {})
+    listener, found = push._socket, []
+
+    def close() -> None:
+        found.append(place.exists())
+        listener.close()
+
+    push._socket = SimpleNamespace(close=close)  # type: ignore[assignment]
+    push.close()
+    assert found == [False]
+
+
 def test_a_file_that_is_no_socket_is_kept(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     place.parent.mkdir()
     place.write_text("precious")
