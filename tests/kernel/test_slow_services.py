@@ -62,17 +62,35 @@ class Slow:
         (self.site.service / name).write_text(value)
 
     def wait_for(self, text: str, agent: AgentRun, cgroup: Path, jobs: int = 1) -> None:
-        """Let *jobs* work in *cgroup* until the verdict *text* was told."""
+        """Let *jobs* work in *cgroup* until a verdict was told that begins with *text*."""
 
         def is_told() -> bool:
-            page = agent.status()
-            found = [each for each in page["plan"]["slow"] if each["service"] == "web"]
-            self.seen |= {SlowBecause(each["because"]) for each in found}
-            return any(each["text"].startswith(f"slow ({text}): ") for each in page["decisions"])
+            return any(each["text"].startswith(f"slow ({text}") for each in self._look(agent))
 
         work = [Load(self.site.service, "bursts", CPU), *[Load(cgroup, "hog", CPU)] * jobs]
         with loads(work) as running:
             running.work_until(text, is_told)
+
+    def wait_for_none(self, agent: AgentRun) -> None:
+        """Work alone until a verdict was told that names no workload.
+
+        The rest of the machine works too, so that it may be named, or the host.
+        """
+        verdicts = tuple(f"slow ({text}" for text in ("elsewhere)", "other-work /", "host)"))
+
+        def is_told() -> bool:
+            return any(each["text"].startswith(verdicts) for each in self._look(agent))
+
+        with loads([Load(self.site.service, "bursts", CPU)]) as running:
+            running.work_until("a verdict without a workload", is_told)
+
+    def _look(self, agent: AgentRun) -> list[dict[str, str]]:
+        """Return what *agent* told, after a look at its present verdicts."""
+        page = agent.status()
+        found = [each for each in page["plan"]["slow"] if each["service"] == "web"]
+        self.seen |= {SlowBecause(each["because"]) for each in found}
+        decisions: list[dict[str, str]] = page["decisions"]
+        return decisions
 
 
 @pytest.fixture
