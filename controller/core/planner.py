@@ -191,16 +191,11 @@ class Planner:
         if self._released:
             actions = self._actions.build_released(context)
         else:
-            overlap = snapshot.core_overlap_ratio
+            overlap, part = snapshot.core_overlap_ratio, self._channels.cache_squeeze
+            reason = reason_of(self._channels.loops[Channel.MEMORY]) if part > 0 else ""
             actions = (
                 *self._actions.build(self._channels, grants, overlap, context),
-                *self._memory.actions(
-                    self._knobs,
-                    context.resync,
-                    now_ns,
-                    self._channels.cache_squeeze,
-                    reason_of(self._channels.loops[Channel.MEMORY]),
-                ),
+                *self._memory.actions(self._knobs, context.resync, now_ns, part, reason),
             )
         self._knobs.commit(actions)
         self._workload_index = self._learner.update(

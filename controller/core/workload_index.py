@@ -15,8 +15,17 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from controller.core.knob_values import IDLE, lowest_weight
-from controller.core.model import CgroupId, IndicatorName, Pause, QosClass, Target, Workload
+from controller.core.model import (
+    CgroupId,
+    IndicatorName,
+    Knob,
+    Pause,
+    QosClass,
+    Target,
+    Workload,
+)
 from controller.core.settings import IndicatorSpec, Profile
+from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 
 __all__ = (
     "Service",
@@ -56,7 +65,8 @@ class WorkloadIndex:
     latency-sensitive workloads to the names of their services; all in the order of the list.
     Best-effort workloads that are paused are in ``paused`` and, since they are measured and never
     changed, in ``system``. ``paused_services`` are names. ``profiles`` are those in use by a
-    service that is not paused, ``longest_window_ns`` is the longest window of any service.
+    service that is not paused, ``limits`` those of each knob that satisfy all of these,
+    ``longest_window_ns`` is the longest window of any service.
     ``idle_targets`` are the cgroups on which cpu.idle is set for best-effort work, with its value:
     idle, or the lowest weight where the cgroup may not be idle. ``wholes`` are the cgroups of what
     may be evicted (``Workload.whole``), paused or not. ``quota_parents`` maps best-effort workloads
@@ -136,6 +146,12 @@ class WorkloadIndex:
         self.paused_services = frozenset(each.name for each in services if each.paused)
         in_use = {each.profile.name: each.profile for each in services if not each.paused}
         self.profiles = tuple(in_use.values())
+        self.limits = {
+            knob: tightest_limits((each.limits.get(knob, most) for each in self.profiles), most)
+            for knob, most in DEFAULT_LIMITS.items()
+        }
+        # The guard's limit of v1 moves as memory.high does on v2.
+        self.limits[Knob.MEMORY_MAX] = self.limits[Knob.MEMORY_HIGH]
         self.longest_window_ns = max(
             (spec.window_ns for service in services for spec in service.profile.indicators),
             default=0,

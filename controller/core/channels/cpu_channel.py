@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence, Set
 
 from controller.core.channels.allocator import ProportionalAllocator, Users
-from controller.core.channels.ladder import TickContext, limits_of
+from controller.core.channels.ladder import TickContext
 from controller.core.harm.cut import Claim, relative_harm
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import WindowReading
@@ -72,7 +72,7 @@ class CpuChannel:
             limiter.applied = 0.0
         elif not hold:
             choice = limiter.let_go(choice)
-            limits = limits_of(Knob.CPU_QUOTA, workload_index)
+            limits = workload_index.limits[Knob.CPU_QUOTA]
             choice = limiter.move(choice, limits, self._settings.law, context.now_ns, dt_s)
         self.loops.track(choice, limiter.applied, dt_s)
         if self.loops.safe:
@@ -96,7 +96,7 @@ class CpuChannel:
         grant are not limited.
         """
         tracker, workload_index = context.tracker, context.workload_index
-        floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
+        floor = workload_index.limits[Knob.CPU_QUOTA].floor
         demand = max(self._limiter.applied, other)
         present = workload_index.best_effort
         if demand <= 0 and (not self.loops or self.loops.safe):
@@ -139,7 +139,7 @@ class CpuChannel:
 
     def floor_each(self, workload_index: WorkloadIndex) -> float:
         """Return the least CPUs of a best-effort workload, with and without a squeeze."""
-        floor = limits_of(Knob.CPU_QUOTA, workload_index).floor
+        floor = workload_index.limits[Knob.CPU_QUOTA].floor
         self.rung.set_floor(floor, len(workload_index.best_effort))
         return self.rung.floor_each
 

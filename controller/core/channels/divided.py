@@ -7,7 +7,7 @@ best-effort tier, for all workloads together.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import math
 
@@ -22,7 +22,8 @@ from controller.core.knob_values import (
     parse_ceilings,
     parse_disks,
 )
-from controller.core.knobs.grants import NOISE, GrantActions, RequestedLimits
+from controller.core.knobs.grants import NOISE, GrantValues, RequestedLimits
+from controller.core.knobs.knob_state import Place
 from controller.core.model import CgroupId, Channel, Knob, KnobValue
 from controller.core.pace.limiters import Headroom, HoldOffLatch
 from controller.core.settings import DiskFacts, KnobLimits, LinkFacts
@@ -50,7 +51,7 @@ class AllocatedRung(Rung):
     granted, both in the resource's unit.
     """
 
-    def __init__(self, knob: Knob, capacity: float, least: float, writer: GrantActions) -> None:
+    def __init__(self, knob: Knob, capacity: float, least: float, writer: GrantValues) -> None:
         self.knob = knob
         self._allocator = ProportionalAllocator(capacity, least)
         self._writer = writer
@@ -65,27 +66,26 @@ class AllocatedRung(Rung):
         self._blocked = context.knobs.blocked(present, self.knob, context.now_ns)
         return len(self._blocked) < len(present)
 
-    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+    def set_part(self, part: float, context: TickContext) -> float | None:
         """Divide the total that *part* leaves; return *part*, ``None`` if nothing is limited."""
         self.part = part
         available, need = self._feed_forward(context)
         allocator = self._allocator
         allocator.ceiling.update(context.now_ns, context.elapsed_s, available, need)
         number = len(context.workload_index.best_effort)
+        limits = context.workload_index.limits[self.knob]
         users = Users(number, self._floor(limits), self._blocked)
         self._grants = allocator.update(part, users, lambda: self._use(context), context.now_ns)
         return part if allocator.engaged else None
 
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return the writes of this tick."""
-        return self._writer.actions(
+    def changes(self, context: TickContext) -> Sequence[tuple[Place, KnobValue | None]]:
+        """Return the values of this tick."""
+        return self._writer.changes(
             self._limit(self._grants, context),
             self._allocator.floor_each,
             context.workload_index.best_effort,
             context.knobs,
-            reason,
             context.resync,
-            context.now_ns,
         )
 
     def release(self) -> None:
@@ -119,7 +119,7 @@ class MemoryHighRung(AllocatedRung):
         def value_for(amount: float, original: KnobValue) -> KnobValue:
             return format_amount(amount)
 
-        writer = GrantActions(Knob.MEMORY_HIGH, parse_amount, value_for, largest=_MEMORY_STEP / 2)
+        writer = GrantValues(Knob.MEMORY_HIGH, parse_amount, value_for, largest=_MEMORY_STEP / 2)
         super().__init__(Knob.MEMORY_HIGH, float(memory_bytes), float(MIB), writer)
         self._memory_bytes = memory_bytes
         # The last grants that no longer have to be approached in steps.
@@ -136,9 +136,9 @@ class MemoryHighRung(AllocatedRung):
         total = self._allocator.total
         return "memory not limited" if total is None else f"memory {format_bytes(total)}"
 
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return the writes of this tick, also those for the workloads' own limits."""
-        return self._shares.explain(self._bounds.explain(super().actions(context, reason)))
+    def explain(self, actions: list[Action]) -> list[Action]:
+        """Return *actions*; those for the workloads' own limits get a reason of their own."""
+        return self._shares.explain(self._bounds.explain(actions))
 
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
         rates = context.usage.of(Channel.MEMORY).rates
@@ -196,7 +196,7 @@ class IoMaxRung(AllocatedRung):
         known = sum(max(each.read_bytes_per_s or 0, each.write_bytes_per_s or 0) for each in disks)
         self._is_known = math.inf not in carried.values()
         self._capacity = max(known, 0.0 if self._is_known else _LEAST_DISK)
-        writer = GrantActions(Knob.IO_MAX, amount_of, value_for)
+        writer = GrantValues(Knob.IO_MAX, amount_of, value_for)
         first = self._capacity if self._is_known else math.inf
         super().__init__(Knob.IO_MAX, first, _LEAST_PART * self._capacity, writer)
 
@@ -258,11 +258,12 @@ class LinkCeilingRung(Rung):
         movable = context.knobs.movable(self.knob, context.now_ns)
         return any((target.scope, target.id) in self._links for target in movable)
 
-    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+    def set_part(self, part: float, context: TickContext) -> float | None:
         """Compute the ceilings for *part*; return *part*, ``None`` if nothing is limited."""
         self.part = part
         was_engaged = self._latch.on
         engaged = self._latch.update(part > 0, context.now_ns)
+        least = max(_LEAST_PART, context.workload_index.limits[self.knob].floor)
         for key, link in self._links.items():
             grants = []
             both = (link.facts.egress_bytes_per_s, link.facts.ingress_bytes_per_s)
@@ -273,13 +274,12 @@ class LinkCeilingRung(Rung):
                 ceiling.update(context.now_ns, context.elapsed_s, available, need)
                 if engaged and not was_engaged and use is not None and use.wanted is not None:
                     ceiling.lower_to(use.wanted)
-                floor = max(_LEAST_PART, limits.floor) * carried
-                grants.append(total_for(part, floor, ceiling.amount))
+                grants.append(total_for(part, least * carried, ceiling.amount))
             link.granted = (grants[0], grants[1]) if engaged else None
         return part if engaged else None
 
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return the writes of this tick; a change that is noise is not written."""
+    def changes(self, context: TickContext) -> Sequence[tuple[Place, KnobValue | None]]:
+        """Return the values of this tick; a change that is noise is left out."""
         values = []
         for place, link in self._links.items():
             original = context.knobs.original(*place, self.knob)
@@ -289,7 +289,7 @@ class LinkCeilingRung(Rung):
             value = None if link.granted is None else _limited(link.granted, original)
             if value is None or now == original or _differs(value, now):
                 values.append((place, value))
-        return context.knobs.limit(self.knob, values, reason, context.now_ns)
+        return values
 
     def release(self) -> None:
         """Remove all limits at once."""

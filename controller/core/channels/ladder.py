@@ -9,7 +9,7 @@ the range.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 import math
 from types import MappingProxyType
@@ -19,11 +19,10 @@ from controller.core.decision import Action, RungReport
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.knobs.knob_state import KnobState
-from controller.core.model import CgroupId, Channel, Knob
+from controller.core.knobs.knob_state import KnobState, Place
+from controller.core.model import CgroupId, Channel, Knob, KnobValue
 from controller.core.pace.limiters import EDGE
 from controller.core.settings import KnobLimits
-from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
@@ -33,7 +32,6 @@ __all__ = (
     "Rung",
     "SharedQuotaRung",
     "TickContext",
-    "limits_of",
 )
 
 # From this demand on every knob of a channel counts as at its strictest setting.
@@ -82,11 +80,11 @@ class Rung(ABC):
     def usable(self, context: TickContext) -> bool:
         """Return whether there is a target whose knob can be moved now."""
 
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+    def rescale(self, part: float, context: TickContext) -> float:
         """Return the part that stands now for what *part* stood for in the last tick."""
         return part
 
-    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+    def set_part(self, part: float, context: TickContext) -> float | None:
         """Move to *part* as far as possible, and return the part that the setting stands for.
 
         ``None``: the knob is free.
@@ -94,9 +92,13 @@ class Rung(ABC):
         self.part = part
         return part if part > 0 else None
 
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return the writes of this tick."""
-        return []
+    def changes(self, context: TickContext) -> Sequence[tuple[Place, KnobValue | None]]:
+        """Return the values of this tick, for ``KnobState.limit``."""
+        return ()
+
+    def explain(self, actions: list[Action]) -> list[Action]:
+        """Return *actions*; those that no demand explains get another reason."""
+        return actions
 
     def release(self) -> None:
         """Go to the free setting at once."""
@@ -105,16 +107,6 @@ class Rung(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return the setting in a few words."""
-
-
-def limits_of(knob: Knob, workload_index: WorkloadIndex) -> KnobLimits:
-    """Return the limits of *knob* that satisfy all services present."""
-    if knob is Knob.MEMORY_MAX:
-        knob = Knob.MEMORY_HIGH  # the guard's limit of v1 moves as memory.high does on v2
-    default = DEFAULT_LIMITS[knob]
-    return tightest_limits(
-        (profile.limits.get(knob, default) for profile in workload_index.profiles), default
-    )
 
 
 class SharedQuotaRung(Rung):
@@ -180,7 +172,7 @@ class Ladder:
         count = len(self.usable)
         # A demand on the border of two rungs belongs to the lower one.
         number = min(count, max(1, math.ceil(demand * count - EDGE)))
-        limits = limits_of(self.usable[number - 1].knob, workload_index)
+        limits = workload_index.limits[self.usable[number - 1].knob]
         return replace(limits, release_step=limits.release_step / count)
 
     def rescale(self, demand: float, context: TickContext) -> float:
@@ -191,8 +183,8 @@ class Ladder:
         """
         count = len(self.usable)
         rescaled = demand
-        for number, rung, part, limits in self._parts(demand, context):
-            now = rung.rescale(part, limits, context)
+        for number, rung, part in self._parts(demand):
+            now = rung.rescale(part, context)
             if now != part and 0 < part < 1:
                 rescaled = (number + now) / count
         return rescaled
@@ -200,8 +192,8 @@ class Ladder:
     def apply(self, demand: float, context: TickContext) -> float:
         """Move the rungs to *demand* and return the demand that their settings stand for."""
         applied = 0.0
-        for number, rung, part, limits in self._parts(demand, context):
-            reached = rung.set_part(part, limits, context)
+        for number, rung, part in self._parts(demand):
+            reached = rung.set_part(part, context)
             if reached is not None:
                 applied = (number + reached) / len(self.usable)
         for rung in self.rungs:
@@ -209,21 +201,24 @@ class Ladder:
                 rung.release()
         return applied
 
-    def _parts(
-        self, demand: float, context: TickContext
-    ) -> Iterator[tuple[int, Rung, float, KnobLimits]]:
+    def _parts(self, demand: float) -> Iterator[tuple[int, Rung, float]]:
         for number, rung in enumerate(self.usable):
             part = min(1.0, max(0.0, demand * len(self.usable) - number))
-            yield number, rung, part, limits_of(rung.knob, context.workload_index)
+            yield number, rung, part
 
     def release(self) -> None:
         """Go to the free setting of all rungs at once."""
         for rung in self.rungs:
             rung.release()
 
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return the writes of this tick."""
-        return [action for rung in self.rungs for action in rung.actions(context, reason)]
+    def actions(self, context: TickContext, why: Callable[[], str]) -> list[Action]:
+        """Return the writes of this tick; *why* returns the reason, if there are any."""
+        actions = []
+        for rung in self.rungs:
+            if changes := rung.changes(context):
+                made = context.knobs.limit(rung.knob, changes, why(), context.now_ns)
+                actions += rung.explain(made)
+        return actions
 
     def reports(self) -> tuple[RungReport, ...]:
         """Return the position of every rung."""

@@ -13,7 +13,6 @@ from collections.abc import Hashable, Mapping, Sequence
 import math
 
 from controller.core.channels.ladder import Rung, TickContext
-from controller.core.decision import Action
 from controller.core.knob_values import (
     format_amount,
     format_bandwidth,
@@ -23,6 +22,7 @@ from controller.core.knob_values import (
     parse_masks,
     parse_weight,
 )
+from controller.core.knobs.knob_state import Place
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.core.pace.limiters import StepSelector, rescale
 from controller.core.settings import KnobLimits, MbaUnit, ResctrlFacts
@@ -70,22 +70,23 @@ class SteppedRung(Rung):
             _is_ours(each, context) for each in context.knobs.movable(self.knob, context.now_ns)
         )
 
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+    def rescale(self, part: float, context: TickContext) -> float:
         """Update the scale, and return the demand that stands on it for what *part* stood for."""
+        limits = context.workload_index.limits[self.knob]
         before, self._scale = self._scale, self._edges(limits)
         return rescale(part, before, self._scale)
 
-    def set_part(self, part: float, limits: KnobLimits, context: TickContext) -> float | None:
+    def set_part(self, part: float, context: TickContext) -> float | None:
         """Select the setting for *part*; return its demand, ``None`` if the knob is free."""
         applied = self._steps.set_part(part, self._scale, context.now_ns)
         self.part = self._scale[self.level] if self.level else 0.0
         return applied
 
-    def actions(self, context: TickContext, reason: str) -> list[Action]:
-        """Return the writes of this tick: none while the setting stays, except on resync."""
+    def changes(self, context: TickContext) -> Sequence[tuple[Place, KnobValue | None]]:
+        """Return the values of this tick: none while the setting stays, except on resync."""
         level = self.level
         if level == self._written and not context.resync:
-            return []
+            return ()
         self._written = level
         values = []
         for target in context.knobs.targets(self.knob):
@@ -94,7 +95,7 @@ class SteppedRung(Rung):
                 original = context.knobs.original(*place, self.knob)
                 value = None if original is None or not level else self._value(original)
                 values.append((place, value))
-        return context.knobs.limit(self.knob, values, reason, context.now_ns)
+        return values
 
     def release(self) -> None:
         """Go to the free setting at once."""
@@ -266,11 +267,11 @@ class MbaRung(SteppedRung):
         """Return whether there is a group to move, and hardware that throttles."""
         return self._facts.mba_max > self._facts.mba_min and super().usable(context)
 
-    def rescale(self, part: float, limits: KnobLimits, context: TickContext) -> float:
+    def rescale(self, part: float, context: TickContext) -> float:
         """Learn from the bandwidth at the value in force, which may move *part* on the scale."""
         value = self._values[self.level] if self.level else self._facts.mba_max
         self._curve.update(value, context.usage.bandwidth.rates, context.now_ns)
-        return super().rescale(part, limits, context)
+        return super().rescale(part, context)
 
     def describe(self) -> str:
         """Return best-effort's memory bandwidth in the unit of the hardware."""

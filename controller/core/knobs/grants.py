@@ -3,7 +3,7 @@
 """From amounts granted to best-effort workloads to writes of one knob.
 
 ``RequestedLimits`` lowers the grants to the limits that workloads requested themselves, which hold
-with and without a squeeze. ``GrantActions`` turns grants into the writes of a tick.
+with and without a squeeze. ``GrantValues`` turns grants into values of a knob.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -17,7 +17,7 @@ __all__ = (
     "HARDLY_CUT",
     "NOISE",
     "OWN_LIMIT",
-    "GrantActions",
+    "GrantValues",
     "RequestedLimits",
 )
 
@@ -75,8 +75,8 @@ class RequestedLimits:
         return limit is not None and self._bounded.get(cgroup) == limit
 
 
-class GrantActions:
-    """Turns grants into the writes of one knob.
+class GrantValues:
+    """Turns grants into the values of one knob.
 
     *largest* is the largest change, in the knob's unit, that may be left unwritten.
     """
@@ -97,17 +97,15 @@ class GrantActions:
         # In a tick without a change no workload has to be examined.
         self._granted: Amounts = {}
 
-    def actions(
+    def changes(
         self,
         grants: Amounts,
         floor: float,
         eligible: Container[CgroupId],
         knobs: KnobState,
-        reason: str,
         resync: bool,
-        now_ns: int,
-    ) -> list[Action]:
-        """Return the writes that put *grants* into force.
+    ) -> list[tuple[CgroupId, KnobValue | None]]:
+        """Return the values that put *grants* into force, for ``KnobState.limit``.
 
         A cgroup that is not in *grants* gets its original value back; one that is not *eligible* is
         not written. On *resync* every knob that was written is compared, because another program
@@ -132,7 +130,7 @@ class GrantActions:
                     continue
                 value = self._value_for(amount, original)
             values.append((cgroup, value))
-        return knobs.limit(self._knob, values, reason, now_ns)
+        return values
 
     def _matters(self, amount: float, now: float, floor: float) -> bool:
         """Whether *amount* differs from *now* by more than noise, or goes down to the floor."""

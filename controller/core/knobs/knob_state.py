@@ -26,7 +26,7 @@ from controller.core.knob_comparison import is_routine, is_stricter
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("KnobState",)
+__all__ = ("KnobState", "Place")
 
 _REAPPLY_LIMIT = 3
 # So long it counts that a value was applied again, and a knob without a reading is kept; and most
@@ -87,8 +87,8 @@ class _Entry:
 
 
 # The scope and the id of a target.
-_Place = tuple[str, int]
-_Key = tuple[_Place, Knob]
+Place = tuple[str, int]
+_Key = tuple[Place, Knob]
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class KnobState:
 
     quiet: bool = False
     reports: list[Verdict] = field(default_factory=list)
-    _entries: dict[Knob, dict[_Place, _Entry]] = field(
+    _entries: dict[Knob, dict[Place, _Entry]] = field(
         default_factory=lambda: {knob: {} for knob in Knob}
     )
     # The knobs without a reading, with the time since when, in ascending order.
@@ -239,7 +239,7 @@ class KnobState:
     def limit(
         self,
         knob: Knob,
-        values: Iterable[tuple[tuple[str, int], KnobValue | None]],
+        values: Iterable[tuple[Place, KnobValue | None]],
         reason: str,
         now_ns: int,
     ) -> list[Action]:

@@ -8,6 +8,7 @@ themselves is the CFS burst, ``cpu_burst`` of a profile; all others belong to be
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from controller.core.channels.channels import Channels
 from controller.core.channels.ladder import TickContext
@@ -15,7 +16,7 @@ from controller.core.decision import Action, Verdict
 from controller.core.explain import reason_of
 from controller.core.knob_comparison import is_stricter
 from controller.core.knob_values import Quota, cpus_of, format_quota, parse_quota, quota_for
-from controller.core.knobs.grants import GrantActions
+from controller.core.knobs.grants import GrantValues
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import (
     SERVICE_KNOBS,
@@ -42,7 +43,7 @@ class PlanActions:
         self._settings = settings
         self._idle = SchedIdlePolicy()
         self._cookies = CookieGate(settings.core)
-        self._quotas = GrantActions(
+        self._quotas = GrantValues(
             Knob.CPU_QUOTA, cpus_of, lambda cpus, _: format_quota(quota_for(cpus))
         )
 
@@ -77,17 +78,12 @@ class PlanActions:
         *overlap* is that of ``CookieGate.step``.
         """
         index, knobs, now_ns = context.workload_index, context.knobs, context.now_ns
-        quotas = channels.explain(
-            self._quotas.actions(
-                grants,
-                channels.cpu.rung.floor_each,
-                index.quota_targets,
-                knobs,
-                reason_of(channels.quota_loops),
-                context.resync,
-                now_ns,
-            )
-        )
+        quotas: list[Action] = []
+        floor = channels.cpu.rung.floor_each
+        changes = self._quotas.changes(grants, floor, index.quota_targets, knobs, context.resync)
+        if changes:
+            reason = reason_of(channels.quota_loops)
+            quotas = channels.explain(knobs.limit(Knob.CPU_QUOTA, changes, reason, now_ns))
         restore = self._settings.safe_state is SafeState.RESTORE
         actions = self._idle.actions(channels.safe, restore, context)
         cache = channels.loops[Channel.CACHE]
@@ -97,7 +93,7 @@ class PlanActions:
             actions.extend(_service_actions(index, knobs, now_ns))
         actions.extend(sorted(quotas, key=_write_order))
         for channel in channels.ladders:
-            actions.extend(channel.ladder.actions(context, reason_of(channel.loops)))
+            actions.extend(channel.ladder.actions(context, partial(reason_of, channel.loops)))
         return tuple(actions)
 
     def build_released(self, context: TickContext) -> tuple[Action, ...]:

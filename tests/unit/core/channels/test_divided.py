@@ -8,9 +8,8 @@ from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState
-from controller.core.model import Knob, Target, TargetKind
+from controller.core.model import Target, TargetKind
 from controller.core.settings import LinkFacts
-from controller.core.tuning import DEFAULT_LIMITS
 from controller.core.workload_index import WorkloadIndex
 from tests.support.loops.closed_loop import SECOND_NS
 
@@ -32,7 +31,7 @@ def test_after_a_release_at_once_nothing_is_held() -> None:
             usage=usage,
             harm=HarmFinder(),
         )
-        return rung.set_part(part, DEFAULT_LIMITS[Knob.TC_CEILING], context)
+        return rung.set_part(part, context)
 
     assert set_part(1, 0.5) == 0.5
     assert set_part(2, 0.0) == 0.0, "within the hold-off time"

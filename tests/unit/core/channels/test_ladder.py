@@ -10,7 +10,6 @@ from controller.core.channels.ladder import (
     Rung,
     SharedQuotaRung,
     TickContext,
-    limits_of,
 )
 from controller.core.channels.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.harm.harm_finder import HarmFinder
@@ -77,12 +76,12 @@ def test_only_a_limit_of_v1_that_the_guard_moves_is_lowered(
 
 def test_it_says_how_much_goes() -> None:
     rung, tick = MemoryLimitRung(), context("memory")
-    limits = limits_of(rung.knob, tick.workload_index)
-    assert limits == DEFAULT_LIMITS[Knob.MEMORY_HIGH], "it moves as on v2"
-    assert (rung.set_part(0.25, limits, tick), rung.part) == (0.25, 0.25)
+    limits = tick.workload_index.limits
+    assert limits[rung.knob] == DEFAULT_LIMITS[Knob.MEMORY_HIGH], "it moves as on v2"
+    assert (rung.set_part(0.25, tick), rung.part) == (0.25, 0.25)
     assert rung.describe() == "page cache limited by 25%"
-    assert rung.actions(tick, "") == []
-    assert rung.set_part(0.0, limits, tick) is None
-    rung.set_part(1.0, limits, tick)
+    assert not rung.changes(tick)
+    assert rung.set_part(0.0, tick) is None
+    rung.set_part(1.0, tick)
     rung.release()
     assert (rung.part, rung.describe()) == (0.0, "page cache not limited")
