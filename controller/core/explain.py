@@ -27,8 +27,8 @@ from controller.core.decision import (
     Verdict,
 )
 from controller.core.in_force import InForce
+from controller.core.limiters import NEAR
 from controller.core.loop.channel_loops import ChannelLoops
-from controller.core.loop.reaction import NEAR
 from controller.core.model import CgroupId, Channel, Knob, Pause
 from controller.core.units import NS_PER_SEC, format_bytes, format_cpus, format_duration
 

@@ -22,8 +22,8 @@ from controller.core.decision import Action, MemoryReport, Verdict
 from controller.core.harm.cut import allocate
 from controller.core.knob_values import format_amount, parse_amount
 from controller.core.knobs.knob_state import KnobState
+from controller.core.limiters import HoldOffLatch
 from controller.core.model import CgroupId, Knob, MemorySample, MemoryUse, Mode
-from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import HostFacts, MemoryGuard, Settings
 from controller.core.units import MIB, NS_PER_SEC, format_bytes
 from controller.core.workload_index import WorkloadIndex

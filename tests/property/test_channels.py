@@ -19,8 +19,8 @@ from controller.core.knob_values import (
     parse_masks,
     parse_weight,
 )
+from controller.core.limiters import StepSelector, rescale
 from controller.core.model import Knob, KnobReading, KnobValue, Snapshot
-from controller.core.pace.limiters import StepSelector, rescale
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC
 from tests.sim.plants import (

@@ -29,9 +29,9 @@ from controller.core.harm.cut import (
     share_by_request,
     share_unused,
 )
-from controller.core.knobs.grants import HARDLY_CUT, NOISE
+from controller.core.knobs.grants import HARDLY_CUT, NOISE, SteadyAmounts
+from controller.core.limiters import Headroom, HoldOffLatch
 from controller.core.model import CgroupId
-from controller.core.pace.limiters import Headroom, HoldOffLatch, SteadyAmounts
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("ProportionalAllocator", "Users", "lower_floors", "parent_amounts", "total_for")

@@ -11,9 +11,9 @@ from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.indicators.windows import WindowReading
 from controller.core.knob_values import MAX_PERIOD_US, MIN_QUOTA_US
 from controller.core.loop.channel_loops import ChannelLoops, Specs
+from controller.core.loop.channel_pace import PacedLimiter
 from controller.core.loop.evidence import Evidence
 from controller.core.model import CgroupId, Channel, Knob
-from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.settings import IndicatorSpec, SafeState, Settings
 from controller.core.workload_index import Service, WorkloadIndex
 

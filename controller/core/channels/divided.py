@@ -24,8 +24,8 @@ from controller.core.knob_values import (
 )
 from controller.core.knobs.grants import NOISE, GrantValues, RequestedLimits
 from controller.core.knobs.knob_state import Place
+from controller.core.limiters import Headroom, HoldOffLatch
 from controller.core.model import CgroupId, Channel, Knob, KnobValue
-from controller.core.pace.limiters import Headroom, HoldOffLatch
 from controller.core.settings import DiskFacts, KnobLimits, LinkFacts
 from controller.core.units import MIB, format_bytes
 

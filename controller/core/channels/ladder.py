@@ -20,8 +20,8 @@ from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.resource_usage import ResourceUsage
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.knob_state import KnobState, Place
+from controller.core.limiters import EDGE
 from controller.core.model import CgroupId, Channel, Knob, KnobValue
-from controller.core.pace.limiters import EDGE
 from controller.core.settings import KnobLimits
 from controller.core.workload_index import WorkloadIndex
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from controller.core.channels.ladder import AT_STOP, Ladder, Rung, TickContext
 from controller.core.decision import Verdict
+from controller.core.limiters import SMOOTH_S, Backoff, LowPass
 from controller.core.loop.channel_loops import ChannelLoops, Specs
+from controller.core.loop.channel_pace import PacedLimiter
 from controller.core.loop.evidence import Evidence
-from controller.core.loop.reaction import SMOOTH_S, Backoff, LowPass
 from controller.core.model import Channel, Knob
-from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.settings import IndicatorSpec, SafeState, Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service

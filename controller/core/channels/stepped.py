@@ -23,8 +23,8 @@ from controller.core.knob_values import (
     parse_weight,
 )
 from controller.core.knobs.knob_state import Place
+from controller.core.limiters import StepSelector, rescale
 from controller.core.model import Knob, KnobValue, Target, TargetKind
-from controller.core.pace.limiters import StepSelector, rescale
 from controller.core.settings import KnobLimits, MbaUnit, ResctrlFacts
 from controller.core.units import NS_PER_SEC
 

@@ -21,9 +21,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from controller.core.eviction.budget import HOUR_NS
-from controller.core.indicators.counters import smoothing
+from controller.core.limiters import Headroom, smoothing
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
-from controller.core.pace.limiters import Headroom
 from controller.core.units import NS_PER_SEC
 
 __all__ = (

@@ -23,7 +23,7 @@ from controller.core.eviction.budget import (
     EvictionBudget,
     EvictionHistory,
 )
-from controller.core.indicators.counters import smoothing
+from controller.core.limiters import smoothing
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, IndicatorName
 from controller.core.settings import DEAD_ZONE
 from controller.core.units import NS_PER_SEC

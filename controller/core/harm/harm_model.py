@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 import math
 
-from controller.core.indicators.counters import smoothing
+from controller.core.limiters import smoothing
 from controller.core.model import CgroupId
 
 __all__ = ("CERTAIN", "HarmModel")

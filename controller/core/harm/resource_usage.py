@@ -14,9 +14,9 @@ import math
 from operator import attrgetter
 from typing import NamedTuple
 
-from controller.core.indicators.counters import smoothing, traffic_bytes
+from controller.core.indicators.counters import traffic_bytes
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.loop.reaction import SMOOTH_S
+from controller.core.limiters import SMOOTH_S, smoothing
 from controller.core.model import CgroupId, Channel, QosClass, Snapshot, WorkloadSample
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex

@@ -24,8 +24,8 @@ from controller.core.indicators.counters import (
     Averages,
     SampleDiff,
     increase,
-    smoothing,
 )
+from controller.core.limiters import smoothing
 from controller.core.model import Blame, CgroupId, Workload, WorkloadSample
 from controller.core.workload_index import Service, WorkloadIndex
 

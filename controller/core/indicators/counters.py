@@ -14,6 +14,7 @@ import math
 from operator import is_not
 from typing import Generic, TypeVar
 
+from controller.core.limiters import smoothing
 from controller.core.model import CgroupId, WorkloadSample
 
 __all__ = (
@@ -25,7 +26,6 @@ __all__ = (
     "SampleDiff",
     "increase",
     "rate",
-    "smoothing",
     "traffic_bytes",
 )
 
@@ -98,11 +98,6 @@ def traffic_bytes(sample: WorkloadSample) -> int | None:
     if sample.tx_bytes is None or sample.rx_bytes is None:
         return None
     return sample.tx_bytes + sample.rx_bytes
-
-
-def smoothing(dt_s: float, time_constant_s: float) -> float:
-    """Return the weight of a new value in a low-pass with *time_constant_s*."""
-    return 1.0 - math.exp(-dt_s / time_constant_s) if time_constant_s > 0 else 1.0
 
 
 class CpuUse:

@@ -22,7 +22,6 @@ from controller.core.indicators.counters import (
     SampleDiff,
     increase,
     rate,
-    smoothing,
 )
 from controller.core.indicators.measurement import (
     STALE,
@@ -33,6 +32,7 @@ from controller.core.indicators.measurement import (
 )
 from controller.core.indicators.own_figure import OwnFigures
 from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
+from controller.core.limiters import smoothing
 from controller.core.model import (
     CgroupId,
     IndicatorName,

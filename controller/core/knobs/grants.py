@@ -3,14 +3,16 @@
 """From amounts granted to best-effort workloads to writes of one knob.
 
 ``RequestedLimits`` lowers the grants to the limits that workloads requested themselves, which hold
-with and without a squeeze. ``GrantValues`` turns grants into values of a knob.
+with and without a squeeze. ``SteadyAmounts`` leaves small changes out of grants that follow
+estimates. ``GrantValues`` turns grants into values of a knob.
 """
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from controller.core.decision import Action
 from controller.core.knobs.knob_state import KnobState
+from controller.core.limiters import HOLD_NS
 from controller.core.model import CgroupId, Knob, KnobValue
 
 __all__ = (
@@ -19,6 +21,7 @@ __all__ = (
     "OWN_LIMIT",
     "GrantValues",
     "RequestedLimits",
+    "SteadyAmounts",
 )
 
 Amounts = Mapping[CgroupId, float]
@@ -73,6 +76,44 @@ class RequestedLimits:
         cgroup = CgroupId(action.target.scope, action.target.id)
         limit = self._limits.get(cgroup)
         return limit is not None and self._bounded.get(cgroup) == limit
+
+
+# Where amounts follow estimates of harm they move up and down by more than noise. For some time
+# after a change only a raise by this part is made, and a cut that is worth one: it is urgent.
+_RAISE = 0.25
+
+
+@dataclass(slots=True)
+class SteadyAmounts:
+    """Keeps the amount of each workload until another one differs by more than estimates scatter.
+
+    20 s after its last change an amount follows anything but noise, so no workload stays short.
+    """
+
+    _amounts: dict[CgroupId, float] = field(default_factory=dict)
+    _since_ns: dict[CgroupId, int] = field(default_factory=dict)
+
+    def update(
+        self, amounts: Mapping[CgroupId, float], floor: float, now_ns: int
+    ) -> dict[CgroupId, float]:
+        """Return *amounts*, with the amount of before where it still does.
+
+        A fall to *floor* or below, in the unit of the amounts, is always made.
+        """
+        before, since_ns = self._amounts, self._since_ns
+        self._amounts, self._since_ns = {}, {}
+        for cgroup, amount in amounts.items():
+            last, then_ns = before.get(cgroup), since_ns.get(cgroup, now_ns)
+            if last is None or amount <= floor or _differs(amount, last, now_ns - then_ns):
+                last, then_ns = amount, now_ns
+            self._amounts[cgroup], self._since_ns[cgroup] = last, then_ns
+        return self._amounts
+
+
+def _differs(amount: float, last: float, age_ns: int) -> bool:
+    if age_ns >= HOLD_NS:
+        return abs(amount - last) >= NOISE * last
+    return amount >= (1 + _RAISE) * last or amount <= (1 - HARDLY_CUT) * last
 
 
 class GrantValues:

@@ -25,7 +25,7 @@ import math
 from simple_pid import PID
 
 from controller.core.decision import UNKNOWN, ChannelState, Indicator, IndicatorStatus
-from controller.core.loop.reaction import LowPass
+from controller.core.limiters import LowPass
 from controller.core.settings import Gains, IndicatorSpec
 
 __all__ = (

@@ -22,9 +22,9 @@ from controller.core.decision import (
     Verdict,
 )
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.loop.evidence import Evidence, EvidenceGate
+from controller.core.limiters import NEAR, SMOOTH_S, has_risen
+from controller.core.loop.evidence import Evidence, EvidenceGate, SqueezeTrial
 from controller.core.loop.pid import HIGHEST, LOWEST, IndicatorLoop
-from controller.core.loop.reaction import NEAR, SMOOTH_S, SqueezeTrial, has_risen
 from controller.core.model import Channel, IndicatorName
 from controller.core.settings import IndicatorSpec, Settings
 from controller.core.workload_index import Service

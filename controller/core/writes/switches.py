@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 
 from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, ChannelState, Verdict
+from controller.core.limiters import Backoff, HoldOffLatch
 from controller.core.loop.channel_loops import ChannelLoops
-from controller.core.loop.reaction import Backoff
 from controller.core.model import Knob, KnobValue
-from controller.core.pace.limiters import HoldOffLatch
 from controller.core.settings import DEAD_ZONE, CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC, format_duration
 

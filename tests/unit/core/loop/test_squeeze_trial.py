@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core.decision import ChannelState, Plan
-from controller.core.loop.reaction import SqueezeTrial
+from controller.core.loop.evidence import SqueezeTrial
 from controller.core.model import Channel, IndicatorName, Pause
 from tests.sim.plants import CacheNode
 from tests.support.loops.closed_loop import LAW, TICKS_PER_S, ClosedLoop

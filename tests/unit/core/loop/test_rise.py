@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.pace.channel_pace import RisePace
+from controller.core.loop.channel_pace import RisePace
 
 DT_S = 0.2
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.pace.channel_pace import ReleasePace
+from controller.core.loop.channel_pace import ReleasePace
 from controller.core.units import NS_PER_SEC
 
 DT_S = 0.2

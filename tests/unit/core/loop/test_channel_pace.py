@@ -8,8 +8,8 @@ import pytest
 
 from controller.core.decision import ChannelState
 from controller.core.loop.channel_loops import ChannelLoops
+from controller.core.loop.channel_pace import PacedLimiter
 from controller.core.model import CgroupId, Channel
-from controller.core.pace.channel_pace import PacedLimiter
 from controller.core.planner import Planner
 from controller.core.settings import KnobLimits
 from controller.demo.simulated_node import Plant, SimulatedNode

@@ -21,8 +21,8 @@ import math
 from typing import NamedTuple
 
 from controller.core.decision import Demand
-from controller.core.loop.channel_loops import ChannelLoops
-from controller.core.loop.reaction import (
+from controller.core.limiters import (
+    HOLD_NS,
     NEAR,
     PATIENCE_S,
     SMOOTH_S,
@@ -33,7 +33,7 @@ from controller.core.loop.reaction import (
     has_fallen,
     has_risen,
 )
-from controller.core.pace.limiters import HOLD_NS
+from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.settings import KnobLimits, LawSettings
 from controller.core.units import NS_PER_SEC
 

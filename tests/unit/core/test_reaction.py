@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.loop.reaction import Backoff, LowPass, has_fallen, has_risen
+from controller.core.limiters import Backoff, LowPass, has_fallen, has_risen
 
 deviations = st.floats(-1.0, 20.0)
 

@@ -4,13 +4,9 @@
 
 import pytest
 
+from controller.core.knobs.grants import SteadyAmounts
+from controller.core.limiters import Headroom, HoldOffLatch, StepSelector
 from controller.core.model import CgroupId
-from controller.core.pace.limiters import (
-    Headroom,
-    HoldOffLatch,
-    SteadyAmounts,
-    StepSelector,
-)
 from tests.support.loops.closed_loop import SECOND_NS
 
 

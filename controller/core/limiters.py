@@ -1,37 +1,119 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on how fast and how often a decision or an amount may move.
+"""How fast and how often a decision or an amount may move, and what shows an effect of a move.
 
-All of them are asymmetric, because a squeeze protects a service and a release does not: towards
-the stricter side they follow at once or nearly so, towards the looser side slowly.
+``has_risen`` and ``has_fallen`` take a change of a smoothed deviation (``LowPass``) by three
+tenths: a smaller part of the suffering is not worth what it costs. ``Backoff`` is the wait after a
+change in vain.
+
+The limits are asymmetric, because a squeeze protects a service and a release does not: towards the
+stricter side they follow at once or nearly so, towards the looser side slowly.
 
 - ``HoldOffLatch``: a decision of two states; on at once, off after a hold-off time.
 - ``StepSelector``: a knob with few settings under a continuous demand; one latch for each setting.
   ``rescale`` converts a demand when the scale of these settings changes.
 - ``Headroom``: feed-forward. The amount of a resource that best-effort may use without being in the
   services' way; falls at once, rises slowly.
-- ``SteadyAmounts``: what is granted to workloads follows estimates; small changes soon after
-  another one are left out.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+import math
 
-from controller.core.knobs.grants import HARDLY_CUT, NOISE
-from controller.core.loop.reaction import Backoff
-from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
 
 __all__ = (
     "EDGE",
     "HOLD_NS",
+    "NEAR",
+    "PATIENCE_S",
+    "SMOOTH_S",
+    "SUFFERS",
+    "UNMET",
+    "Backoff",
     "Headroom",
     "HoldOffLatch",
-    "SteadyAmounts",
+    "LowPass",
     "StepSelector",
+    "has_fallen",
+    "has_risen",
     "rescale",
+    "smoothing",
 )
+
+# Time constant of the low-pass in front: about one window, and less than what a reader notices.
+SMOOTH_S = 1.0
+# From this deviation on a service suffers beyond noise; as far below 0 it is clear of its sweet
+# point.
+SUFFERS = 0.25
+_PART = 0.3
+# A demand at most this far above another one is as good as that one.
+NEAR = 0.05
+
+# What a change does is seen after a window and so long.
+PATIENCE_S = 3.0
+# A deviation above this is no noise around the sweet point: at the stop it is out of reach, after a
+# release this is a relapse.
+UNMET = 0.3
+
+
+def smoothing(dt_s: float, time_constant_s: float) -> float:
+    """Return the weight of a new value in a low-pass with *time_constant_s*."""
+    return 1.0 - math.exp(-dt_s / time_constant_s) if time_constant_s > 0 else 1.0
+
+
+class LowPass:
+    """First-order low-pass. The first input is the first output."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def update(self, value: float, dt_s: float, time_constant_s: float) -> float:
+        """Take an input, *dt_s* after the last one, and return the filtered value."""
+        if self.value is None or time_constant_s <= 0:
+            self.value = value
+        else:
+            self.value += smoothing(dt_s, time_constant_s) * (value - self.value)
+        return self.value
+
+
+def has_risen(deviation: float, before: float) -> bool:
+    """Return whether a service suffers more than *before*, both as smoothed deviations.
+
+    A smaller rise is noise: that of a window of a second is half as large. A fall ends where the
+    loops decide by themselves, so it needs no such bound.
+    """
+    return deviation > max(before + 2 * SUFFERS, before / (1 - _PART))
+
+
+def has_fallen(deviation: float, before: float) -> bool:
+    """Return whether a service suffers less than *before*, both as smoothed deviations."""
+    return deviation < (1 - _PART) * before
+
+
+class Backoff:
+    """A pause that doubles from *first* to *longest*, in the caller's unit of time.
+
+    ``pause`` is the last one, 0 at the begin.
+    """
+
+    __slots__ = ("_first", "_longest", "pause")
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first, self._longest = first, longest
+        self.pause = 0.0
+
+    def next(self) -> float:
+        """Return the next pause."""
+        self.pause = min(self._longest, max(self._first, 2 * self.pause))
+        return self.pause
+
+    def reset(self) -> None:
+        """Let the next pause be the first again."""
+        self.pause = 0.0
 
 
 # So long the effect of a change is waited for, before it is taken back or another one is made.
@@ -178,41 +260,3 @@ class Headroom:
         A limit above what best-effort uses has no effect, so a squeeze starts at the measured use.
         """
         self.amount = min(self.amount, amount)
-
-
-# Where amounts follow estimates of harm they move up and down by more than noise. For some time
-# after a change only a raise by this part is made, and a cut that is worth one: it is urgent.
-_RAISE = 0.25
-
-
-@dataclass(slots=True)
-class SteadyAmounts:
-    """Keeps the amount of each workload until another one differs by more than estimates scatter.
-
-    20 s after its last change an amount follows anything but noise, so no workload stays short.
-    """
-
-    _amounts: dict[CgroupId, float] = field(default_factory=dict)
-    _since_ns: dict[CgroupId, int] = field(default_factory=dict)
-
-    def update(
-        self, amounts: Mapping[CgroupId, float], floor: float, now_ns: int
-    ) -> dict[CgroupId, float]:
-        """Return *amounts*, with the amount of before where it still does.
-
-        A fall to *floor* or below, in the unit of the amounts, is always made.
-        """
-        before, since_ns = self._amounts, self._since_ns
-        self._amounts, self._since_ns = {}, {}
-        for cgroup, amount in amounts.items():
-            last, then_ns = before.get(cgroup), since_ns.get(cgroup, now_ns)
-            if last is None or amount <= floor or _differs(amount, last, now_ns - then_ns):
-                last, then_ns = amount, now_ns
-            self._amounts[cgroup], self._since_ns[cgroup] = last, then_ns
-        return self._amounts
-
-
-def _differs(amount: float, last: float, age_ns: int) -> bool:
-    if age_ns >= HOLD_NS:
-        return abs(amount - last) >= NOISE * last
-    return amount >= (1 + _RAISE) * last or amount <= (1 - HARDLY_CUT) * last
