@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 // Log-linear histogram: four linear buckets per octave from 2^10 ns to 2^30 ns, one bucket
-// below and one above. controller/core/indicators/histogram.py has the same geometry, and a test
+// below and one above. controller/core/indicators/measurement.py has the same geometry, and a test
 // compares the two over every bucket bound.
 #pragma once
 

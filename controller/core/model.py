@@ -194,7 +194,7 @@ class WorkloadSample(NamedTuple):
     during which the CPU ran tasks of other workloads, without the time throttled by the workload's
     own quota; ``throttled_ns`` is that time. ``wait_host_ns`` is the part during which the CPU was
     idle and woke up late, or stood still. ``runq_histogram`` counts waits per bucket
-    of ``indicators.histogram``, for latency-sensitive workloads only. ``psi_*`` exist for
+    of ``indicators.measurement``, for latency-sensitive workloads only. ``psi_*`` exist for
     latency-sensitive workloads only and count since the cgroup was created. ``memory_bytes`` is the
     memory charged to the cgroup now (memory.current), ``io_bytes`` counts reads from and writes to
     disks. ``refaults`` counts pages that were read again after the kernel had dropped them, and

@@ -80,7 +80,7 @@ class IndicatorName(Explained):
     """An indicator for which a sweet point can be set.
 
     ``runq_p*`` are percentiles of the run-queue waits of a service's tasks. ``runq_delay_p99`` is
-    the wait that 99 of 100 arrivals at random times do not exceed (``indicators.histogram``).
+    the wait that 99 of 100 arrivals at random times do not exceed (``indicators.measurement``).
     """
 
     RUNQ_P50 = "runq_p50", "Wait of the service's tasks for a CPU, median over all waits."

@@ -33,7 +33,7 @@ from random import Random
 from typing import TypeVar
 
 from controller.core.decision import Action, Outcome
-from controller.core.indicators.histogram import BUCKETS, UPPER_NS
+from controller.core.indicators.measurement import BUCKETS, UPPER_NS
 from controller.core.knob_values import parse_quota
 from controller.core.model import (
     Blame,

@@ -15,7 +15,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.core.looks import Quiet
 from controller.core.model import Blame, CgroupId, WorkloadSample
 from controller.host.facts import possible_cpus

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.indicators.histogram import BUCKETS, LOWER_NS, UPPER_NS
+from controller.core.indicators.measurement import BUCKETS, LOWER_NS, UPPER_NS
 from controller.core.looks import TOLD, Quiet, RatioLimit, WaitLimit
 from controller.probes.slots import View
 

@@ -7,7 +7,7 @@ import contextlib
 
 import numpy as np
 
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.probes.bpf.btf import Btf, BtfError, ancestor_offsets
 from controller.probes.bpf.loader import ProgramSpec
 from controller.probes.counters import counter_maps

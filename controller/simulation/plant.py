@@ -14,7 +14,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from controller.core.indicators.histogram import BUCKETS, LOWER_NS
+from controller.core.indicators.measurement import BUCKETS, LOWER_NS
 from controller.simulation.conditions import (
     ROWS,
     STEP_S,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from controller.core.indicators.histogram import LOWER_NS
+from controller.core.indicators.measurement import LOWER_NS
 from controller.probes.bpf.loader import ProgramSpec
 from tests.kernel.array_program import outputs_of
 from tests.support.histogram import index_of

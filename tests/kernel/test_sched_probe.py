@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from controller.core.indicators.histogram import BUCKETS, LOWER_NS, UPPER_NS
+from controller.core.indicators.measurement import BUCKETS, LOWER_NS, UPPER_NS
 from controller.host.facts import CgroupLayout, possible_cpus
 from controller.probes.sched import SchedProbe
 from controller.probes.slots import SLOT_SYSTEM

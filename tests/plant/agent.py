@@ -10,7 +10,7 @@ import numpy as np
 
 from controller.config.load import ConfigError, load
 from controller.core.decision import Action, Outcome
-from controller.core.indicators.histogram import BUCKETS, LOWER_NS
+from controller.core.indicators.measurement import BUCKETS, LOWER_NS
 from controller.core.knob_values import (
     parse_bandwidth,
     parse_idle,

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.core.decision import Action, Failure, Outcome, Plan
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.core.knob_values import parse_quota
 from controller.core.model import Blame, Knob, KnobValue, Mode, Pause, QosClass, Snapshot
 from controller.core.planner import Planner

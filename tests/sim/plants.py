@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from controller.core.decision import Action, Outcome
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.core.knob_values import (
     parse_amount,
     parse_bandwidth,

@@ -4,7 +4,7 @@
 
 from bisect import bisect_right
 
-from controller.core.indicators.histogram import LOWER_NS
+from controller.core.indicators.measurement import LOWER_NS
 
 
 def index_of(wait_ns: int) -> int:

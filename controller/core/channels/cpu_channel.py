@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from controller.core.channels.allocator import ProportionalAllocator, Users
 from controller.core.channels.ladder import TickContext
 from controller.core.harm.cut import Claim, relative_harm
+from controller.core.indicators.measurement import WindowReading
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.indicators.windows import WindowReading
 from controller.core.knob_values import MAX_PERIOD_US, MIN_QUOTA_US
 from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.channel_pace import PacedLimiter

@@ -27,11 +27,12 @@ from controller.core.indicators.measurement import (
     STALE,
     WAITS,
     Measured,
+    WindowReading,
     measure_waits,
     service_indicator,
 )
 from controller.core.indicators.own_figure import OwnFigures
-from controller.core.indicators.windows import STRETCH, WaitWindow, WindowReading
+from controller.core.indicators.windows import STRETCH, WaitWindow
 from controller.core.limiters import smoothing
 from controller.core.model import (
     CgroupId,

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar, cast
 
 from controller.core.indicators.counters import increase
-from controller.core.indicators.histogram import BUCKETS, difference
+from controller.core.indicators.measurement import BUCKETS, WindowReading, difference
 from controller.core.model import WorkloadSample
 
 __all__ = (
@@ -21,7 +21,6 @@ __all__ = (
     "Delta",
     "DeltaWindow",
     "WaitWindow",
-    "WindowReading",
 )
 
 Sample = TypeVar("Sample")
@@ -30,34 +29,6 @@ Sample = TypeVar("Sample")
 STRETCH = 4
 # Ticks may come soon after one another (core/looks.py). Few waits end in a shorter one.
 _SHORT_NS = 100_000_000
-
-
-class WindowReading(NamedTuple):
-    """What a workload did during the last ``span_ns`` nanoseconds.
-
-    ``waits`` are counts per bucket of ``histogram``, ``samples`` their sum. ``oncpu_ratio``,
-    ``inflicted_ratio`` and ``host_ratio`` (waits on CPUs that were idle or stood still) are CPUs
-    (seconds per second). ``throttled_ns`` is ``None`` where it is not measured.
-    """
-
-    span_ns: int
-    waits: list[int]
-    samples: int
-    oncpu_ratio: float
-    inflicted_ratio: float
-    throttled_ns: int | None
-    host_ratio: float = 0.0
-
-    @property
-    def wait_ratio(self) -> float:
-        """Inflicted wait as a share of the time during which the workload was runnable."""
-        wanted = self.oncpu_ratio + self.inflicted_ratio
-        return self.inflicted_ratio / wanted if wanted > 0 else 0.0
-
-    @property
-    def wanted_ns(self) -> float:
-        """Time in which threads ran or were throttled, summed over them; at least one's time."""
-        return max(self.span_ns, self.oncpu_ratio * self.span_ns + (self.throttled_ns or 0))
 
 
 class _Window(Generic[Sample]):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.decision import Outcome, Plan
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.core.looks import Quiet, Schedule, Seen, TickReason, reason_to_tick
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from controller.core.indicators.histogram import BUCKETS, arrival_delay_ns, quantile_ns
+from controller.core.indicators.measurement import BUCKETS, arrival_delay_ns, quantile_ns
 from controller.core.looks import Quiet, RatioLimit, WaitLimit
 from controller.core.model import CgroupId
 from controller.probes.sched_look import WaitLook

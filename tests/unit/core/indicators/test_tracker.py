@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.workload_index import WorkloadIndex

@@ -5,10 +5,15 @@
 from functools import partial
 
 from controller.core.decision import Indicator, IndicatorStatus
-from controller.core.indicators.histogram import BUCKETS
-from controller.core.indicators.measurement import STALE, measure_waits, service_indicator
+from controller.core.indicators.measurement import (
+    BUCKETS,
+    STALE,
+    WindowReading,
+    measure_waits,
+    service_indicator,
+)
 from controller.core.indicators.tracker import IndicatorTracker
-from controller.core.indicators.windows import Delta, DeltaWindow, WaitWindow, WindowReading
+from controller.core.indicators.windows import Delta, DeltaWindow, WaitWindow
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.workload_index import WorkloadIndex
 from tests.support.loops.closed_loop import SECOND_NS, TICK_NS, make_settings, make_spec

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from controller.core.decision import LearnedReport, Plan
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.core.learning.quiet import Disturbance
 from controller.core.learning.state import LearnedIndicator
 from controller.core.model import (

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from controller.core.decision import ChannelState, Indicator, IndicatorStatus, LoopReport, Plan
-from controller.core.indicators.histogram import BUCKETS
+from controller.core.indicators.measurement import BUCKETS
 from controller.core.loop.pid import IndicatorLoop, PidLoop
 from controller.core.model import (
     Blame,

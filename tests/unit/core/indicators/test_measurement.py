@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.indicators.histogram import (
+from controller.core.indicators.measurement import (
     BUCKETS,
     LOWER_NS,
     UPPER_NS,
