@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from controller.agent.history.sizes import LEAST_NS, Advised, Limits, ServiceUses, advised
 from controller.cli.explain_text import lasted
-from controller.core.eviction.capacity import Forecast, ForecastRecord
 from controller.core.model import QosClass, Target, TargetKind, Workload
 from controller.core.units import format_bytes, format_cpus
+from controller.kube.capacity import Forecast, ForecastRecord
 
 if TYPE_CHECKING:
     from actuators.file_knob import CgroupKnob

@@ -11,8 +11,8 @@ import logging
 
 from pydantic import TypeAdapter, ValidationError
 
-from controller.core.eviction.capacity import ForecastRecord
 from controller.host.store import Store
+from controller.kube.capacity import ForecastRecord
 
 __all__ = ("ForecastStore",)
 

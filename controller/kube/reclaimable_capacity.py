@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.core.decision import Plan
-from controller.core.eviction.capacity import Forecast, NonBestEffortUse, Reclaimable
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
 from controller.host.memory import find_memory
 from controller.host.store import Store
+from controller.kube.capacity import Forecast, NonBestEffortUse, Reclaimable
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.extended_resources import NodeResources, remove_resources

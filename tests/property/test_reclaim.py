@@ -7,9 +7,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.eviction.capacity import NonBestEffortUse, Reclaimable, ReclaimLimits
+from controller.config.sections.kubernetes_capacity import ReclaimLimits
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload, WorkloadSample
 from controller.core.units import NS_PER_SEC
+from controller.kube.capacity import NonBestEffortUse, Reclaimable
 
 CAPACITY = 16.0
 LIMITS = ReclaimLimits(reserve_ratio=0.1, peak_ns=60 * NS_PER_SEC, rise_ns=20 * NS_PER_SEC)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from controller.cli.main import main
-from controller.core.eviction.capacity import ForecastRecord
 from controller.core.model import Mode, QosClass, Workload, WorkloadSample
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.store import Store
+from controller.kube.capacity import ForecastRecord
 from controller.kube.forecast_store import ForecastStore
 from tests.sim.explaining import START
 from tests.support.loops.closed_loop import make_settings, make_spec

@@ -13,8 +13,9 @@ import heapq
 import math
 import random
 
-from controller.core.eviction.capacity import Expected, Forecast, Reclaimable, ReclaimLimits
+from controller.config.sections.kubernetes_capacity import ReclaimLimits
 from controller.core.units import NS_PER_SEC
+from controller.kube.capacity import Expected, Forecast, Reclaimable
 
 STEP_S = 30
 DAY_S = 24 * 3600

@@ -6,13 +6,14 @@ from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from controller.config.fields import RATIO, Strict, Text, duration, raw_default
-from controller.core.eviction.capacity import ReclaimLimits
+from controller.core.units import NS_PER_SEC
 
 __all__ = (
     "RESOURCES",
     "Dialect",
     "KubeCapacityConfig",
     "KubeCapacityModel",
+    "ReclaimLimits",
     "ResourceNames",
     "build_kube_capacity",
 )
@@ -41,6 +42,18 @@ RESOURCES = {
         "resource.katalyst.kubewharf.io/reclaimed_memory",
     ),
 }
+
+
+class ReclaimLimits(NamedTuple):
+    """``reserve_ratio`` is the part of the node that is never offered.
+
+    The peak of the use is taken over ``peak_ns``; the amount rises with the time constant
+    ``rise_ns``.
+    """
+
+    reserve_ratio: float = 0.1
+    peak_ns: int = 600 * NS_PER_SEC
+    rise_ns: int = 120 * NS_PER_SEC
 
 
 class KubeCapacityConfig(NamedTuple):

@@ -1,3 +1,3 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which best-effort workload is evicted and when, and what may be promised to new ones."""
+"""Which best-effort workload is evicted and when."""

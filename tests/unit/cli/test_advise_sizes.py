@@ -12,11 +12,11 @@ from controller.cli.advise_sizes import (
     present_limits,
     size_lines,
 )
-from controller.core.eviction.capacity import ForecastRecord
 from controller.core.model import QosClass
 from controller.core.units import MIB
 from controller.demo.simulated_knobs import make_workload
 from controller.host.facts import boot_id
+from controller.kube.capacity import ForecastRecord
 
 HOUR_NS = 3600 * 10**9
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.eviction.capacity import ForecastRecord
 from controller.host.store import Store
+from controller.kube.capacity import ForecastRecord
 from controller.kube.forecast_store import ForecastStore
 from tests.support.waiting import DEADLINE_S
 

@@ -10,12 +10,12 @@ import pytest
 
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.core.decision import Plan
-from controller.core.eviction.capacity import ForecastRecord
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, online_cpus
 from controller.host.memory import MemoryHierarchy
 from controller.host.store import Store
+from controller.kube.capacity import ForecastRecord
 from controller.kube.cleanup import remove_overload_taint, write_taint_note
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from controller.core.eviction.budget import HOUR_NS
+from controller.config.sections.kubernetes_capacity import ReclaimLimits
 from controller.core.limiters import Headroom, smoothing
 from controller.core.model import CgroupId, QosClass, Snapshot, Workload
 from controller.core.units import NS_PER_SEC
@@ -30,13 +30,13 @@ __all__ = (
     "Forecast",
     "ForecastRecord",
     "NonBestEffortUse",
-    "ReclaimLimits",
     "Reclaimable",
 )
 
 # Pods stay for minutes. Bursts of a service that are shorter than this are left to the squeeze.
 # Measurements that are older do not justify an offer.
 _SMOOTH_NS = 10 * NS_PER_SEC
+_HOUR_NS = 3600 * NS_PER_SEC
 _WEEK = 7 * 24
 # One per cent of the node each: a fifth of the change from which an offer is published. With
 # buckets of 2 % the simulated offers were 1 % less (tests/sim/test_forecast.py).
@@ -45,7 +45,7 @@ _BUCKETS = 100
 # took 2 % more of the simulated offers and saved no more squeezes.
 _ABOVE = 20
 # A gap or a step of the clock up to this long cannot move the percentile of an hour by itself.
-_SLIP_NS = HOUR_NS // _ABOVE
+_SLIP_NS = _HOUR_NS // _ABOVE
 
 _Seconds = Mapping[int, int]  # by the number of the bucket
 
@@ -117,7 +117,7 @@ class Forecast:
         :param wall_ns: the time of day in ns since 1970, UTC.
         :param use_ratio: what all work but best-effort used, as a part of the capacity.
         """
-        hour, offset_ns = wall_ns // HOUR_NS, wall_ns - now_ns
+        hour, offset_ns = wall_ns // _HOUR_NS, wall_ns - now_ns
         was_set = abs(offset_ns - self._offset_ns) > _SLIP_NS
         completed = False
         if was_set or hour != self._hour:
@@ -131,7 +131,7 @@ class Forecast:
         return completed
 
     def _end_hour(self) -> bool:
-        if sum(self._current_ns.values()) < HOUR_NS // 2:
+        if sum(self._current_ns.values()) < _HOUR_NS // 2:
             return False
         used, expected = _percentile(self._current_ns), self._use_ratio(self._hour)
         self.hours += 1
@@ -153,7 +153,7 @@ class Forecast:
             days.update(self._cells[number])
         return _percentile(days)
 
-    def expected(self, wall_ns: int, hold_ns: int = HOUR_NS // 2) -> Expected | None:
+    def expected(self, wall_ns: int, hold_ns: int = _HOUR_NS // 2) -> Expected | None:
         """Return the highest use in the hours from *wall_ns* to *hold_ns* later.
 
         So long a pod should keep what it was offered. The use of an hour is that of its height, so
@@ -161,7 +161,7 @@ class Forecast:
         The weight grows over the first week that was measured. ``None``: no day had such an hour.
         """
         highest = 0.0
-        for hour in range(wall_ns // HOUR_NS, (wall_ns + hold_ns) // HOUR_NS + 1):
+        for hour in range(wall_ns // _HOUR_NS, (wall_ns + hold_ns) // _HOUR_NS + 1):
             use_ratio = self._use_ratio(hour)
             if use_ratio is None:
                 return None
@@ -183,18 +183,6 @@ def _percentile(parts: _Seconds) -> float | None:
         if above * _ABOVE > total:
             return (bucket + 1) / _BUCKETS
     return None
-
-
-class ReclaimLimits(NamedTuple):
-    """``reserve_ratio`` is the part of the node that is never offered.
-
-    The peak of the use is taken over ``peak_ns``; the amount rises with the time constant
-    ``rise_ns``.
-    """
-
-    reserve_ratio: float = 0.1
-    peak_ns: int = 600 * NS_PER_SEC
-    rise_ns: int = 120 * NS_PER_SEC
 
 
 class Reclaimable:

@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from controller.core.eviction.capacity import (
-    Expected,
-    Forecast,
-    ForecastRecord,
-    Reclaimable,
-    ReclaimLimits,
-)
+from controller.config.sections.kubernetes_capacity import ReclaimLimits
 from controller.core.units import NS_PER_SEC
+from controller.kube.capacity import Expected, Forecast, ForecastRecord, Reclaimable
 
 HOUR_NS = 3600 * NS_PER_SEC
 WEEK = 168
