@@ -57,6 +57,7 @@ from controller.agent.pauses import Pauses
 from controller.agent.policy_clock import PolicyClock
 from controller.agent.recording import Entry, Recorder
 from controller.agent.reload import Change, ConfigFollower
+from controller.agent.schedule import Schedule
 from controller.agent.self_budget import CostMeter
 from controller.agent.source_problems import SourceProblems
 from controller.agent.sources import Sources
@@ -66,7 +67,7 @@ from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.in_force import InForce
 from controller.core.learning.state import LearnedIndicator
-from controller.core.looks import LONGEST_NS, Schedule, TickReason
+from controller.core.looks import LONGEST_NS, TickReason
 from controller.core.model import Mode, Snapshot
 from controller.core.planner import Planner
 from controller.core.units import NS_PER_SEC

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks: whether a tick is needed, asked at each moment at which one is due.
 
-``core/looks.py`` has the rule. What it asks for is read here, without a file: one stat(2) for the
+``schedule.py`` has the rule. What it asks for is read here, without a file: one stat(2) for the
 pauses, flags and counters of other threads, and the arrays of the sched probe.
 
 Between two due moments the kernel may tell once that a service waits too much, and once that the
@@ -17,7 +17,8 @@ import threading
 from controller.agent.node import Node
 from controller.agent.pauses import Pauses
 from controller.agent.reload import ConfigFollower
-from controller.core.looks import Quiet, Seen, TickReason, reason_to_tick
+from controller.agent.schedule import Seen, reason_to_tick
+from controller.core.looks import Quiet, TickReason
 from controller.core.model import Snapshot
 from controller.probes.sched_wake import WaitAlarm
 from controller.telemetry.report import PublishedState

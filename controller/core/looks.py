@@ -1,26 +1,12 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a tick may be left out: what the last tick found, and what a look has seen since.
+"""What a tick finds that lets the next one be left out, and how much services may wait until then.
 
-A look reads counters and no file; it decides nothing but whether a tick is made. A tick is left out
-only if all of this holds:
-
-- In the last tick no service was near its sweet point or without data, nothing was squeezed,
-  tried, written or released, no knob of a channel was held, and much memory was available.
-- Since then each service waited for CPUs for less than half of what its sweet point allows.
-- Since then nothing else came that a tick takes: workloads, a figure of a service, a pause, a
-  configuration, a request for a page.
-- The last tick is less than a second old, or two seconds while all services are asleep.
-
-Before a look is due, the kernel may cause one, when a service has waited for more than its sweet
-point allows. It asks the same question. The kernel also tells when the pressure of a service passes
-its sweet point, which is a reason in itself.
-
-The indicators of other sources need no look. Their files and counters are read once a second, or
-their windows are a second or longer.
+``controller/agent/schedule.py`` has the whole rule. The indicators of other sources need no look.
+Their files and counters are read once a second, or their windows are a second or longer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -40,12 +26,9 @@ __all__ = (
     "PressureLimit",
     "Quiet",
     "RatioLimit",
-    "Schedule",
-    "Seen",
     "TickReason",
     "WaitLimit",
     "reason_in_plan",
-    "reason_to_tick",
 )
 
 # Most time between two ticks while a service is awake: files are read and windows are learned once
@@ -150,80 +133,6 @@ class Quiet:
     waits: tuple[WaitLimit, ...] = ()
     ratios: tuple[RatioLimit, ...] = ()
     pressures: tuple[PressureLimit, ...] = ()
-
-
-class Seen(NamedTuple):
-    """What a look has seen that was due ``period_ns`` after the last one.
-
-    ``since_tick_ns`` and ``since_look_ns`` are the times since the last tick, and since the last
-    look or tick. ``event`` is the first event that came since; ``None``: there was none.
-    """
-
-    period_ns: int
-    since_tick_ns: int
-    since_look_ns: int
-    event: TickReason | None = None
-
-
-def reason_to_tick(
-    quiet: Quiet, seen: Seen, waits_more: Callable[[Quiet], bool]
-) -> TickReason | None:
-    """Return why a tick has to be made now; ``None``: it is left out.
-
-    *waits_more* returns whether a workload exceeds a limit. Of several reasons the one that says
-    most about a service comes first.
-    """
-    if quiet.reason is not None:
-        return quiet.reason
-    if waits_more(quiet):
-        return TickReason.WAITS
-    if seen.event is not None:
-        return seen.event
-    if seen.since_look_ns > 2 * seen.period_ns:
-        return TickReason.LATE
-    return TickReason.INTERVAL if seen.since_tick_ns >= quiet.longest_ns else None
-
-
-class Schedule:
-    """When the next look is due: ``due_ns``, CLOCK_MONOTONIC.
-
-    After the first tick that *found* a service near its sweet point or worse, the next two come
-    early, an eighth of *tick_ns* apart, so that a squeeze, which needs three, need not wait for
-    them. *tick_ns* is the configured time between two ticks. ``was_woken``: the last tick was not
-    due.
-    """
-
-    __slots__ = ("_early", "_found", "due_ns", "was_woken")
-
-    def __init__(self, due_ns: int) -> None:
-        self._early = 0
-        self._found = True
-        self.due_ns = due_ns
-        self.was_woken = False
-
-    def pass_due(self, period_ns: int, tick_ns: int, *, found: bool) -> None:
-        """Go on from ``due_ns``, at which there was a look; looks are *period_ns* apart."""
-        self._take(found)
-        self.was_woken = False
-        self.due_ns += tick_ns // 8 if self._early else period_ns
-
-    def pass_woken(self, now_ns: int, tick_ns: int, *, found: bool) -> None:
-        """Take a tick at *now_ns* that was not due.
-
-        Also if none comes early, the next look is no further than half of *tick_ns*: what was
-        seen may not show yet. And it is no nearer than a quarter.
-        """
-        self._take(found)
-        self.was_woken = True
-        if self._early:
-            self.due_ns = now_ns + tick_ns // 8
-        else:
-            self.due_ns = min(max(self.due_ns, now_ns + tick_ns // 4), now_ns + tick_ns // 2)
-
-    def _take(self, found: bool) -> None:
-        begins = found and not self._found
-        self._early = 2 if begins else max(0, self._early - 1) * found
-        self._found = found
 
 
 def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.agent.schedule import Schedule, Seen, reason_to_tick
 from controller.core.decision import Outcome, Plan
 from controller.core.indicators.measurement import BUCKETS
-from controller.core.looks import Quiet, Schedule, Seen, TickReason, reason_to_tick
+from controller.core.looks import Quiet, TickReason
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
