@@ -4,19 +4,16 @@
 
 There is one such record after each tick. Log, history, pages, metrics and Events take from it what
 limits best-effort work, so that they say the same as each other and as the kernel's files.
-``HeldKnobs`` keeps it: from plans, outcomes of their writes, and readings.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 import math
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.core.decision import Action, Demand, Failure, Outcome, Plan
 from controller.core.knob_values import cpus_of
-from controller.core.knobs.knob_state import KnobState
 from controller.core.model import (
     CgroupId,
     Channel,
@@ -27,14 +24,12 @@ from controller.core.model import (
     TargetKind,
     Workload,
 )
-from controller.core.workload_index import WorkloadIndex
 
 __all__ = (
     "BACKSTOPS",
     "CHANNELS",
     "ORDER",
     "HeldKnob",
-    "HeldKnobs",
     "InForce",
     "Limited",
     "Place",
@@ -229,137 +224,3 @@ def _sum(limited: Iterable[Limited]) -> float:
                 place, most = each.place[:2], parent
         sums[place, most] += cpus
     return sum(min(most, cpus) for (_, most), cpus in sums.items())
-
-
-@dataclass(slots=True)
-class HeldKnobs:
-    """The knobs that the agent holds; in observe mode those that it would hold.
-
-    A plan is taken with ``commit`` and comes into force with ``settle``.
-    """
-
-    _held: dict[Place, HeldKnob] = field(default_factory=dict)
-    _pending: Plan | None = None
-    _executed: bool = False
-    # The demand behind each action of the plan, by reason.
-    _why: Mapping[str, Demand] = field(default_factory=dict)
-    _best_effort: Mapping[CgroupId, Workload] = field(default_factory=dict)
-    _paused: Mapping[CgroupId, Workload] = field(default_factory=dict)
-    _record: InForce | None = None
-    _time_ns: int = 0
-
-    def reset(self) -> None:
-        """Forget everything (the mode changed, which restored every knob)."""
-        self._held.clear()
-        self._pending = self._record = None
-
-    def commit(
-        self, plan: Plan, why: Mapping[str, Demand], index: WorkloadIndex, executed: bool
-    ) -> None:
-        """Take a plan; *why* maps reasons of its actions to the demands behind them.
-
-        Only best-effort workloads of *index* can be limited. Not *executed*: in observe mode each
-        action counts as written.
-        """
-        self._pending, self._why, self._executed = plan, why, executed
-        self._set_index(index)
-
-    def settle(self, outcomes: Sequence[Outcome]) -> InForce:
-        """Take the *outcomes* of the last plan, unless they were taken, and return the record."""
-        plan, self._pending = self._pending, None
-        if plan is None:
-            return self._current()
-        self._time_ns = plan.time_ns
-        if self._executed:
-            for outcome in outcomes:
-                self._take(outcome)
-        else:
-            for action in plan.actions:
-                known = self._held.get(_place(action))
-                original = action.previous if known is None else known.original
-                self._hold(action, action.value, original)
-        if plan.released:  # the knobs without an outcome went with kernel objects
-            kept = {_place(outcome.action) for outcome in outcomes if self._executed}
-            self._held = {place: each for place, each in self._held.items() if place in kept}
-            self._record = None
-        return self._current()
-
-    def compare(self, knobs: KnobState, now_ns: int) -> None:
-        """Take what *knobs* has, after readings that differ from what was written."""
-        before, self._held = self._held, {}
-        for target, knob, value, original in knobs.held_values():
-            place = target.scope, target.id, knob
-            known = before.get(place)
-            if known is None:
-                why = "held before the agent started to plan"
-                known = HeldKnob(target, knob, value, original, now_ns, now_ns, why)
-            elif (known.value, known.original) != (value, original):
-                known = known._replace(value=value, original=original, changed_ns=now_ns)
-            self._held[place] = known
-        if self._held != before:
-            self._record = None
-
-    def record(self, now_ns: int, index: WorkloadIndex) -> InForce:
-        """Return what is in force at *now_ns* for the best-effort workloads of *index*."""
-        self._set_index(index)
-        self._time_ns = now_ns
-        return self._current()
-
-    def _set_index(self, index: WorkloadIndex) -> None:
-        if self._best_effort is not index.best_effort or self._paused is not index.paused:
-            self._best_effort, self._paused = index.best_effort, index.paused
-            self._record = None
-
-    def _current(self) -> InForce:
-        if self._record is None:
-            knobs = tuple(self._held.values())
-            self._record = in_force(self._time_ns, knobs, self._best_effort, self._paused)
-        elif self._record.time_ns != self._time_ns:
-            self._record = replace(self._record, time_ns=self._time_ns)
-        return self._record
-
-    def _take(self, outcome: Outcome) -> None:
-        action, original = outcome.action, outcome.original
-        known = self._held.get(_place(action))
-        if outcome.foreign is not None or outcome.failure is Failure.GONE:
-            original = None  # it is lost
-        if original is None or outcome.failure is None:
-            self._hold(action, outcome.applied or action.value, original)
-        elif known is not None:
-            # Refused: the value of before is in force, or what the kernel made of it.
-            value = outcome.applied or known.value
-            if known.value != value:
-                self._put(known._replace(value=value, changed_ns=self._time_ns))
-
-    def _hold(self, action: Action, value: KnobValue, original: KnobValue | None) -> None:
-        """Take *value*, with which *action* left its knob; without an *original* it is not held."""
-        known = self._held.get(_place(action))
-        if original is None or value == original:
-            if known is not None:
-                del self._held[known.place]
-                self._record = None
-            return
-        demand, channels = self._why.get(action.reason), CHANNELS.get(action.knob, ())
-        channel = channels[0] if len(channels) == 1 else None
-        self._put(
-            HeldKnob(
-                target=action.target,
-                knob=action.knob,
-                value=value,
-                original=original,
-                since_ns=self._time_ns if known is None else known.since_ns,
-                changed_ns=self._time_ns,
-                reason=action.reason,
-                channel=channel if demand is None else demand.channel,
-                service=None if demand is None else demand.service,
-                indicator=None if demand is None else demand.indicator,
-            )
-        )
-
-    def _put(self, held: HeldKnob) -> None:
-        self._held[held.place] = held
-        self._record = None
-
-
-def _place(action: Action) -> Place:
-    return action.target.scope, action.target.id, action.knob

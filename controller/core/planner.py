@@ -35,7 +35,7 @@ from controller.core.eviction.policy import EvictionPolicy
 from controller.core.eviction.shortage import ShortageEvictions, memory_candidates
 from controller.core.explain import DecisionLog, describe_pause, reason_of
 from controller.core.harm.cut import LEAST_CPUS
-from controller.core.in_force import HeldKnobs, InForce
+from controller.core.in_force import InForce
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.grants import OWN_LIMIT
 from controller.core.knobs.knob_state import KnobState
@@ -65,7 +65,6 @@ class Planner:
         "_channels",
         "_decision_log",
         "_evictions",
-        "_held",
         "_knobs",
         "_last_ns",
         "_learner",
@@ -99,7 +98,6 @@ class Planner:
         self._workload_index = self._indexed(self._workloads, settings)
         self._tracker = IndicatorTracker()
         self._knobs = KnobState()
-        self._held = HeldKnobs()
         self._channels = Channels(settings)
         self._actions = PlanActions(settings)
         self._memory = MemoryGuardian()
@@ -129,7 +127,6 @@ class Planner:
         self._workload_index = workload_index
         if settings.mode is not before.mode:
             self._knobs.reset()
-            self._held.reset()
             self._tracker.reset_links()  # links are shaped only while enforcing
             self._evictions = EvictionPolicy(EvictionBudget(settings.eviction, self.past_evictions))
         self._channels.reconfigure(settings)
@@ -161,10 +158,7 @@ class Planner:
         left_out_ns = min(dt_ns, snapshot.left_out_ns)
         self._last_ns = now_ns
         executed = self._settings.mode is Mode.ENFORCE
-        self.settle(outcomes)
         self._knobs.update(snapshot.knobs, outcomes, executed, now_ns)
-        if not self._knobs.quiet:
-            self._held.compare(self._knobs, now_ns)
         pauses = self._set_pause(snapshot.pause)
         self._tracker.update(
             snapshot,
@@ -197,7 +191,6 @@ class Planner:
                 *self._actions.build(self._channels, grants, overlap, context),
                 *self._memory.actions(self._knobs, context.resync, now_ns, part, reason),
             )
-        self._knobs.commit(actions)
         self._workload_index = self._learner.update(
             (each for loops in self._channels.loops.values() for each in loops.indicators),
             self._tracker,
@@ -209,12 +202,8 @@ class Planner:
         self._next_ticks = _CALM_TICKS if self._is_calm else 1.0
         plan = self._plan(actions, context, snapshot, pauses)
         why = (self._channels.quota_loops, *(each.loops for each in self._channels.ladders))
-        self._held.commit(
-            plan,
-            {reason_of(loops): loops.demand for loops in why} if actions else {},
-            context.workload_index,
-            executed,
-        )
+        demands = {reason_of(loops): loops.demand for loops in why} if actions else {}
+        self._knobs.commit(actions, demands, released=plan.released)
         return plan
 
     def settle(self, outcomes: Sequence[Outcome]) -> InForce:
@@ -222,7 +211,8 @@ class Planner:
 
         The next ``step`` does this too, with the same outcomes; what comes second has no effect.
         """
-        return self._held.settle(outcomes)
+        self._knobs.settle(outcomes)
+        return self._knobs.in_force(self._workload_index)
 
     def _set_pause(self, pause: Pause | None) -> tuple[Verdict, ...]:
         """Take the pause of this tick; return what changed, in words."""
@@ -255,7 +245,7 @@ class Planner:
         pauses: tuple[Verdict, ...],
     ) -> Plan:
         channels = self._channels
-        in_force = self._held.record(context.now_ns, context.workload_index)
+        in_force = self._knobs.in_force(context.workload_index)
         cpu, active = channels.cpu, [loops for loops in channels.loops.values() if loops]
         indicators = tuple(each for loops in active for each in loops.indicators)
         ladders = [each for each in channels.ladders if each.loops]

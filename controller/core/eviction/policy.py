@@ -158,7 +158,7 @@ class EvictionPolicy:
             self._verify(self._trial, now_ns, present, deviation_of, weight)
         due = [case for case in cases if self._is_due(case, now_ns, weight)]
         held = self._trial is not None or now_ns < self._held_until_ns
-        if held or not self.budget.allows(now_ns):
+        if held or not due or not self.budget.allows(now_ns):
             return None
         for case in sorted(due, key=lambda each: -self._records[each.channel].deviation):
             victim = self._choose(case, candidates(case), now_ns)

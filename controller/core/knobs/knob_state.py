@@ -15,16 +15,23 @@ foreign value in such a cgroup, such as that of an administrator, is treated as 
 The caller passes the last known readings in every tick, with the outcomes of its writes folded in.
 In observe mode no knob is held: a requested value counts as written, and a reading that changes is
 foreign.
+
+Of each knob with a value of ours it keeps since when and why, for the record of what is in force.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import is_not
+from types import MappingProxyType
 
-from controller.core.decision import Action, Outcome, Verdict
+from controller.core.decision import Action, Demand, Failure, Outcome, Verdict
+from controller.core.in_force import CHANNELS, HeldKnob, InForce, in_force
 from controller.core.knob_comparison import is_routine, is_stricter
-from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target
+from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target, Workload
 from controller.core.units import NS_PER_SEC
+from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("KnobState", "Place")
 
@@ -46,7 +53,8 @@ class _Entry:
     foreign value replaced a requested one, which was not applied again; ``routine``: that value was
     the first, in a cgroup of kubelet or systemd; ``repeated_ns``: when a value was applied again
     after that, 0 for never. ``unavailable``: values were overwritten too often. ``absent``: there
-    is no reading. ``retry_ns``: no write before.
+    is no reading. ``retry_ns``: no write before. ``held`` is the knob as the record has it;
+    ``None``: no value of ours is in force.
     """
 
     reading: KnobReading
@@ -60,6 +68,7 @@ class _Entry:
     unavailable: bool = False
     absent: bool = False
     retry_ns: int = 0
+    held: HeldKnob | None = None
 
     @property
     def target(self) -> Target:
@@ -77,6 +86,11 @@ class _Entry:
         return self.reading.value if self.reading.original is None else self.reading.original
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it has a value of ours."""
+        return not self.absent and self.value != self.original
+
+    @property
     def touched(self) -> bool:
         """Whether the agent changed the knob, also if it was overwritten since."""
         return self.requested is not None or self.overwritten
@@ -89,6 +103,7 @@ class _Entry:
 # The scope and the id of a target.
 Place = tuple[str, int]
 _Key = tuple[Place, Knob]
+_Workloads = Mapping[CgroupId, Workload]
 
 
 @dataclass(slots=True)
@@ -113,7 +128,16 @@ class KnobState:
     _executed: bool = False
     _retries_ns: list[int] = field(default_factory=list)
     _readings: tuple[KnobReading, ...] = ()
+    # What outcomes and readings since the last update show, see ``quiet``.
+    _disturbed: bool = False
+    # The last actions, the demands behind them by reason, and whether everything was released.
     _pending: tuple[Action, ...] = ()
+    _why: Mapping[str, Demand] = field(default_factory=dict)
+    _released: bool = False
+    _record: InForce | None = None
+    # The workloads that the record is for: best-effort ones, and those of them that are paused.
+    _workloads: tuple[_Workloads, _Workloads] = ({}, {})
+    _time_ns: int = 0  # of the last update
 
     def reset(self) -> None:
         """Discard everything and start from the next readings (the mode changed)."""
@@ -122,6 +146,7 @@ class KnobState:
         self._readings = ()
         self._pending = ()
         self._retries_ns = []
+        self._record = None
 
     def update(
         self,
@@ -130,21 +155,29 @@ class KnobState:
         executed: bool,
         now_ns: int,
     ) -> None:
-        """Take the outcomes of the last actions, then the readings.
+        """Take the outcomes of the last actions (see ``settle``), then the readings.
 
         *executed*: actions are really written, so an action without an outcome was not. Without
         *executed* (observe mode) every action counts as written.
         """
         self.reports = []
-        self.quiet = True
         self._executed = executed
+        self.settle(outcomes)
+        self._time_ns = now_ns
         if any(now_ns >= retry_ns for retry_ns in self._retries_ns):
             self._retries_ns = [retry_ns for retry_ns in self._retries_ns if retry_ns > now_ns]
-            self.quiet = False
-        self._update_pending(outcomes)
+            self._disturbed = True
         before, self._readings = self._readings, readings
-        if readings is before:
-            return
+        if readings is not before:
+            self._read_changed(before, readings, now_ns)
+        self.quiet, self._disturbed = not self._disturbed, False
+        if not self.quiet:
+            for entry in self._all():
+                self._note(entry)
+
+    def _read_changed(
+        self, before: tuple[KnobReading, ...], readings: tuple[KnobReading, ...], now_ns: int
+    ) -> None:
         # Most records are the same objects as before; there are two or more per workload. Both
         # tuples keep their records alive, so no two records have the same id.
         known, present = set(map(id, before)), set(map(id, readings))
@@ -184,16 +217,10 @@ class KnobState:
 
     def held(self) -> list[tuple[Target, Knob]]:
         """Return the knobs with a value of ours in force."""
-        return [each[:2] for each in self.held_values()]
+        return [(each.target, each.knob) for each in self._all() if each.is_ours]
 
-    def held_values(self) -> list[tuple[Target, Knob, KnobValue, KnobValue]]:
-        """Return the knobs with a value of ours in force, with that value and the original."""
-        return [
-            (entry.target, entry.knob, entry.value, entry.original)
-            for entries in self._entries.values()
-            for entry in entries.values()
-            if not entry.absent and entry.value != entry.original
-        ]
+    def _all(self) -> Iterator[_Entry]:
+        return chain.from_iterable(entries.values() for entries in self._entries.values())
 
     def blocked(self, targets: Iterable[CgroupId], knob: Knob, now_ns: int) -> frozenset[CgroupId]:
         """Return the members of *targets* whose *knob* cannot be moved now."""
@@ -256,9 +283,29 @@ class KnobState:
                 actions.append(self.restore(*place, knob, reason, now_ns))
         return [action for action in actions if action is not None]
 
-    def commit(self, actions: tuple[Action, ...]) -> None:
-        """Take the actions of this tick, whose outcomes are passed with the next tick."""
-        self._pending = actions
+    def commit(
+        self,
+        actions: tuple[Action, ...],
+        why: Mapping[str, Demand] = MappingProxyType({}),
+        released: bool = False,
+    ) -> None:
+        """Take the actions of this tick, whose outcomes are passed to ``settle``.
+
+        *why* maps reasons of actions to the demands behind them. *released*: everything is paused.
+        """
+        self._pending, self._why, self._released = actions, why, released
+
+    def in_force(self, index: WorkloadIndex) -> InForce:
+        """Return the record of what is in force for the best-effort workloads of *index*."""
+        workloads = index.best_effort, index.paused
+        if any(map(is_not, workloads, self._workloads)):
+            self._workloads, self._record = workloads, None
+        if self._record is None:
+            knobs = tuple(each.held for each in self._all() if each.held is not None)
+            self._record = in_force(self._time_ns, knobs, *workloads)
+        elif self._record.time_ns != self._time_ns:
+            self._record = replace(self._record, time_ns=self._time_ns)
+        return self._record
 
     def _write(
         self, entry: _Entry, value: KnobValue, reason: str, *, requested: KnobValue | None
@@ -272,45 +319,90 @@ class KnobState:
         entry.requested = requested
         return action
 
-    def _update_pending(self, outcomes: Iterable[Outcome]) -> None:
+    def settle(self, outcomes: Iterable[Outcome]) -> None:
+        """Take the *outcomes* of the last actions, unless they were taken."""
         by_key = {_key_of(outcome.action): outcome for outcome in outcomes}
-        for action in self._pending:
+        actions, self._pending = self._pending, ()
+        for action in actions:
             place, knob = key = _key_of(action)
-            entry = self._entries[knob].get(place)
-            outcome = by_key.get(key)
-            if entry is None or (outcome is None and not self._executed):
-                continue
-            if outcome is None:
+            entry, outcome = self._entries[knob][place], by_key.get(key)
+            if outcome is not None:
+                self._settle(entry, outcome)
+            elif self._executed:
                 self._take_back(entry, entry.reading.value, entry.reading.original)
-            elif outcome.foreign is not None:
-                self._take_foreign(entry, outcome.foreign)
-            elif outcome.failure is None:
-                entry.value = outcome.applied or action.value
-                if outcome.original is None:  # the requested value is the original one
-                    entry.requested = None
-                entry.retry_ns = 0
             else:
-                self._take_back(entry, outcome.applied or action.previous, outcome.original)
-                entry.retry_ns = outcome.retry_ns
-                if outcome.retry_ns:
-                    self._retries_ns.append(outcome.retry_ns)
-        self._pending = ()
+                self._note(entry, action)
+        if self._released:  # the knobs without an outcome went with kernel objects
+            self._released, self._record = False, None
+            for entry in self._all():
+                if _key_of(entry.reading) not in by_key:
+                    entry.held = None
+
+    def _settle(self, entry: _Entry, outcome: Outcome) -> None:
+        action, original = outcome.action, outcome.original
+        if outcome.foreign is not None:
+            entry.reading = entry.reading._replace(value=outcome.foreign, original=None)
+            self._take_foreign(entry, outcome.foreign)
+        elif outcome.failure is None:
+            entry.value = outcome.applied or action.value
+            entry.reading = entry.reading._replace(value=entry.value, original=original)
+            if original is None:  # the requested value is the original one
+                entry.requested = None
+            entry.retry_ns = 0
+            self._note(entry, action)
+        else:
+            self._take_back(entry, outcome.applied or action.previous, original)
+            if outcome.failure is Failure.GONE:  # it is lost
+                entry.held = self._record = None
+            entry.retry_ns = outcome.retry_ns
+            if outcome.retry_ns:
+                self._retries_ns.append(outcome.retry_ns)
+
+    def _note(self, entry: _Entry, action: Action | None = None) -> None:
+        """Keep since when and why a value of ours is in force; *action* brought it into force."""
+        known, now_ns, held = entry.held, self._time_ns, None
+        if entry.is_ours:
+            held = known or HeldKnob(
+                target=entry.target,
+                knob=entry.knob,
+                value=entry.value,
+                original=entry.original,
+                since_ns=now_ns,
+                changed_ns=now_ns,
+                reason="held before the agent started to plan",
+            )
+            if action is not None:
+                demand, channels = self._why.get(action.reason), CHANNELS.get(action.knob, ())
+                channel = channels[0] if len(channels) == 1 else None
+                held = held._replace(
+                    changed_ns=now_ns,
+                    reason=action.reason,
+                    channel=channel if demand is None else demand.channel,
+                    service=None if demand is None else demand.service,
+                    indicator=None if demand is None else demand.indicator,
+                )
+            if (held.value, held.original) != (entry.value, entry.original):
+                held = held._replace(value=entry.value, original=entry.original, changed_ns=now_ns)
+        if held is not known:
+            entry.held, self._record = held, None
 
     def _take_back(self, entry: _Entry, value: KnobValue, original: KnobValue | None) -> None:
         # A write that did not happen: a value of ours is in force only if the knob was held before.
         entry.value = value
         entry.requested = None if original is None else value
-        self.quiet = False
+        self._disturbed = True
+        self._note(entry)
 
     def _mark_missing(self, missing: Iterable[_Key], now_ns: int) -> None:
         # A target without a reading is not moved. If the agent changed it, its entry is kept for a
         # while: if the target comes back with the agent's value in place, that value must not be
         # taken for the original.
         for place, knob in missing:
-            self.quiet = False
+            self._disturbed = True
             entry = self._entries[knob][place]
+            entry.absent = True
+            self._note(entry)
             if entry.touched or entry.reapplied_ns:
-                entry.absent = True
                 self._absent[place, knob] = now_ns
             else:
                 del self._entries[knob][place]
@@ -327,12 +419,12 @@ class KnobState:
             entry = _Entry(reading, reading.value, reading.original or reading.value)
             entry.requested = None if reading.original is None else reading.value
             self._entries[knob][place] = entry
-            self.quiet = False
+            self._disturbed = True
             return
         if entry.absent:
             entry.absent = False
             del self._absent[key]
-            self.quiet = False
+            self._disturbed = True
         before, entry.reading = entry.reading, reading
         if self._executed:
             is_foreign = reading.original is None and entry.requested is not None
@@ -341,17 +433,18 @@ class KnobState:
         if is_foreign:
             self._take_foreign(entry, reading.value)
         elif self._executed:
-            self.quiet = self.quiet and reading.value == entry.value
+            self._disturbed |= reading.value != entry.value
             entry.value = reading.value
 
     def _take_foreign(self, entry: _Entry, value: KnobValue) -> None:
         # A foreign value becomes the original.
-        self.quiet = False
+        self._disturbed = True
         if entry.requested is not None:
             entry.overwritten = True
             entry.routine = is_routine(entry.target, value, entry.first)
         entry.value = value
         entry.requested = None
+        self._note(entry)
 
     def _may_reapply(self, entry: _Entry, value: KnobValue, now_ns: int) -> bool:
         if not is_stricter(entry.knob, value, entry.original):
