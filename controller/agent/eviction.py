@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from controller.core.decision import Plan
 from controller.core.eviction.budget import EvictionHistory
-from controller.core.explain import explain_eviction
 from controller.core.model import EvictionAnswer, EvictionResult, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import boot_id
 from controller.host.state_dir import write_json
+from controller.page.words import explain_eviction
 from controller.reconcilers.host_eviction import HostEvictions
 
 if TYPE_CHECKING:

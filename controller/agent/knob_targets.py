@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from controller.core.model import CgroupId, Knob, QosClass, Target, TargetKind, Workload
 from controller.core.settings import Settings
-from controller.core.workload_index import WorkloadDiff
+from controller.workloads.changes import WorkloadDiff
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 
 __all__ = ("KnobTargets", "target_of")

@@ -21,11 +21,11 @@ from controller.core.decision import Outcome, Plan
 from controller.core.model import CgroupId, Knob, KnobReading, TargetKind, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import WorkloadDiff
 from controller.probes.cgroup_moves import Move
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.oom_order import OomReconciler
 from controller.reconcilers.resctrl.control_group import ControlGroups
+from controller.workloads.changes import WorkloadDiff
 
 if TYPE_CHECKING:
     from controller.reconcilers.network.links import ShapedLinks

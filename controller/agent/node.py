@@ -42,7 +42,7 @@ from controller.core.model import (
     Workload,
 )
 from controller.core.settings import Settings
-from controller.core.workload_index import diff_workloads, unpaused
+from controller.core.workload_index import unpaused
 from controller.host.disks import find_disks, weighted_disks
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.memory import find_memory, high_watermark_bytes
@@ -59,6 +59,7 @@ from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, un
 from controller.reconcilers.oom_order import OomReconciler
 from controller.reconcilers.resctrl.control_group import ControlGroups
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
+from controller.workloads.changes import diff_workloads
 from controller.workloads.pods.pod import RuntimePod
 
 if TYPE_CHECKING:

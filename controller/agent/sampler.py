@@ -21,7 +21,6 @@ from controller.core.model import (
 )
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout, possible_cpus
 from controller.host.memory import find_memory
 from controller.probes import join
@@ -42,6 +41,7 @@ from controller.probes.sched import SchedProbe, SchedReading
 from controller.probes.slot_shares import in_order, to_release
 from controller.probes.steal import StealMeter
 from controller.reconcilers.resctrl.monitor import ResctrlMonitor
+from controller.workloads.changes import WorkloadDiff, diff_workloads
 
 __all__ = ("Sampler",)
 

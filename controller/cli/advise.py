@@ -177,8 +177,8 @@ def _no_one(advice: "Advice") -> str:
 
 def _service(each: "ServiceAdvice", advice: "Advice") -> Iterator[str]:
     from controller.cli.explain_text import lasted
-    from controller.core.explain import describe_loop
     from controller.core.model import Mode
+    from controller.page.words import describe_loop
 
     yield f"{each.service} on {each.channel}"
     for mode, time in each.modes.items():

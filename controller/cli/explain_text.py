@@ -24,11 +24,11 @@ from controller.agent.history.incidents import (
 )
 from controller.cli.common import clock
 from controller.cli.knob_text import value_text
-from controller.core.explain import describe_loop, describe_part
+from controller.core.explain import describe_part
 from controller.core.model import Channel, EvictionResult, Knob, Mode, QosClass
 from controller.core.units import NS_PER_SEC, count, format_cpus, format_duration
 from controller.host.names import printable
-from controller.page.words import state_words
+from controller.page.words import describe_loop, state_words
 
 if TYPE_CHECKING:
     from controller.cli.explain_now import Now

@@ -3,8 +3,7 @@
 """Decisions in words, with the numbers behind them.
 
 ``DecisionLog`` makes the log lines, one sentence for each change of a decision, and ``reason_of``
-the reasons of actions. ``explain_eviction`` and ``describe_loop`` make the texts of evictions and
-Events.
+the reasons of actions. ``page/words.py`` has the texts of evictions and Events.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -18,11 +17,9 @@ from controller.core.decision import (
     Cause,
     ChannelState,
     Demand,
-    Eviction,
     LoopReport,
     Part,
     PartKind,
-    Plan,
     RungReport,
     Verdict,
 )
@@ -30,16 +27,15 @@ from controller.core.in_force import InForce
 from controller.core.limiters import NEAR
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId, Channel, Knob, Pause
-from controller.core.units import NS_PER_SEC, format_bytes, format_cpus, format_duration
+from controller.core.units import NS_PER_SEC, format_cpus, format_duration
 
 __all__ = (
     "DecisionLog",
-    "describe_loop",
+    "compare",
     "describe_part",
     "describe_pause",
-    "explain_eviction",
+    "format_value",
     "reason_of",
-    "selected",
 )
 
 # A total within this part of the one that was logged last is the same decision.
@@ -137,7 +133,7 @@ class DecisionLog:
             return []
         self._told_ns[Channel.CPU] = context.now_ns
         self._cpu = (demand.state, total)
-        text = _compare(loop) if loop else "no latency-sensitive service is present"
+        text = compare(loop) if loop else "no latency-sensitive service is present"
         caused = context.tracker.blame.share(demand.service or "")
         if caused is not None:
             text += f", best-effort caused {caused:.0%} of its wait"
@@ -171,7 +167,7 @@ class DecisionLog:
             del logged[knob]
         self._ladders[channel.channel] = (demand.state, logged)
         loop = channel.loops.selected
-        text = _compare(loop) if loop else "no service suffers"
+        text = compare(loop) if loop else "no service suffers"
         share = context.usage.share(channel.channel, context.tracker, context.workload_index)
         if share is not None:
             resource = _RESOURCES[channel.channel]
@@ -219,37 +215,7 @@ def reason_of(loops: ChannelLoops) -> str:
     loop = loops.selected
     if loop is None:
         return f"{demand.channel} channel: {demand.state}"
-    return f"{_compare(loop)}: demand {demand.applied:.2f}"
-
-
-def explain_eviction(eviction: Eviction, plan: Plan, *, named: bool = True) -> str:
-    """Return which service suffers, by how much, and what the victim contributed.
-
-    Without a service: why the node needs it. *plan* is the one that holds the eviction. If not
-    *named*, neither the service nor its numbers
-    appear, for readers that may not know of it.
-    """
-    if not eviction.service:
-        return f"{eviction.reason}: {_contribution(eviction)}"
-    if not named:
-        return (
-            f"a service of another namespace suffers on {eviction.channel}, and {eviction.name} "
-            f"contributed most: {_contribution(eviction)}"
-        )
-    loop = selected(plan, eviction.channel)
-    text = f"{eviction.reason}: {_contribution(eviction)}"
-    if loop is None or loop.service != eviction.service:
-        return text
-    return f"{text}; {describe_loop(loop)}"
-
-
-def describe_loop(loop: LoopReport) -> str:
-    """Return an indicator's value against its sweet point."""
-    if loop.value is None or loop.sweet_point is None:
-        return _compare(loop)
-    value, sweet_point = _format(loop, loop.value), _format(loop, loop.sweet_point)
-    times = f" ({loop.value / loop.sweet_point:.1f} times)" if loop.sweet_point > 0 else ""
-    return f"{loop.service} {loop.indicator} {value}, its sweet point is {sweet_point}{times}"
+    return f"{compare(loop)}: demand {demand.applied:.2f}"
 
 
 def describe_pause(pause: Pause | None) -> str:
@@ -265,11 +231,6 @@ def describe_pause(pause: Pause | None) -> str:
     ]
     whose = "its" if len(pause.services) + len(pause.workloads) == 1 else "their"
     return f"{' and '.join(parts)}: {whose} knobs are restored"
-
-
-def selected(plan: Plan, channel: Channel) -> LoopReport | None:
-    """Return the report of the loop that decided the demand of *channel*."""
-    return next((each for each in plan.loops if each.selected and each.channel is channel), None)
 
 
 def _with_reason(loops: ChannelLoops, in_force: str) -> str:
@@ -309,18 +270,21 @@ def _rung_changed(before: RungReport | None, now: RungReport) -> bool:
     return other and abs(now.part - part) > NEAR
 
 
-def _compare(loop: LoopReport) -> str:
-    """Return the short form of ``describe_loop``: ``web runq_p99 12ms > 3ms``."""
+def compare(loop: LoopReport) -> str:
+    """Return an indicator's value against its sweet point: ``web runq_p99 12ms > 3ms``."""
     if loop.value is None:
         return f"{loop.service} {loop.indicator} {loop.status}"
     if loop.sweet_point is None:
-        return f"{loop.service} {loop.indicator} {_format(loop, loop.value)}, no sweet point yet"
+        return (
+            f"{loop.service} {loop.indicator} {format_value(loop, loop.value)}, no sweet point yet"
+        )
     sign = ">" if loop.value > loop.sweet_point else "<="
-    value, sweet_point = _format(loop, loop.value), _format(loop, loop.sweet_point)
+    value, sweet_point = format_value(loop, loop.value), format_value(loop, loop.sweet_point)
     return f"{loop.service} {loop.indicator} {value} {sign} {sweet_point}"
 
 
-def _format(loop: LoopReport, value: float) -> str:
+def format_value(loop: LoopReport, value: float) -> str:
+    """Return *value*, of the indicator of *loop* or its sweet point, with its unit."""
     return format_duration(value) if loop.is_time else f"{value:.3g}"
 
 
@@ -353,15 +317,3 @@ def _largest_cut(in_force: InForce, culprits: Mapping[CgroupId, float]) -> str:
     worst = max(limited, key=lambda each: culprits.get(each.workload.cgroup, 0.0))
     text = f", {worst.workload.name} gets {format_cpus(worst.cpus or 0.0)}"
     return text if len(limited) == 1 else f"{text} ({len(limited)} workloads limited)"
-
-
-def _contribution(eviction: Eviction) -> str:
-    amount = eviction.blame
-    if eviction.channel is Channel.CPU:
-        return f"it made latency-sensitive work wait for {format_cpus(amount)}"
-    if eviction.channel is Channel.MEMORY:
-        return f"it has {format_bytes(amount)} of memory"
-    if eviction.channel is Channel.CACHE:
-        # Bytes of memory traffic, or cache misses where the traffic is not measured.
-        return f"it uses the shared cache most ({amount:.3g} bytes or misses per second)"
-    return f"it transfers {format_bytes(amount)} per second"

@@ -24,10 +24,9 @@ from controller.core.decision import (
     Verdict,
     describe_slow,
 )
-from controller.core.eviction.causes import cause_of
+from controller.core.eviction.causes import cause_of, depth, suffers
 from controller.core.loop.evidence import Evidence, host_explains, throttled_explains
 from controller.core.model import Channel, IndicatorName
-from controller.core.suffering import depth, suffers
 from controller.core.units import NS_PER_SEC, format_cpus
 
 __all__ = ("SlowServices",)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from controller.config.sections.eviction import KubeEvictionConfig
 from controller.core.decision import Eviction, Plan
-from controller.core.explain import explain_eviction
 from controller.core.model import CgroupId, EvictionAnswer, EvictionResult
 from controller.core.units import NS_PER_SEC
 from controller.kube.client.api import Api, segment
@@ -27,6 +26,7 @@ from controller.kube.client.worker import Worker
 from controller.kube.events import Events, EventType, Regarding
 from controller.kube.overload_taint import OverloadTaint
 from controller.kube.reasons import Reason
+from controller.page.words import explain_eviction
 from controller.workloads.pods.pod import Pod
 
 __all__ = (

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.core.decision import SLOW, Demand, LoopReport, Plan, SlowBecause, describe_slow
-from controller.core.explain import describe_loop, selected
+from controller.core.eviction.causes import depth
 from controller.core.in_force import InForce
 from controller.core.model import CgroupId, Channel, Mode
-from controller.core.suffering import depth
 from controller.core.units import NS_PER_SEC, format_duration
 from controller.kube.events import Events, Regarding
 from controller.kube.reasons import Reason
+from controller.page.words import describe_loop, selected
 from controller.workloads.pods.pod import Pod
 
 __all__ = ("SqueezeEvents",)

@@ -21,11 +21,11 @@ import struct
 
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.host.odd_rows import report_odd
 from controller.host.rtnetlink import RouteSocket, attributes
 from controller.probes.net import Traffic
+from controller.workloads.changes import diff_workloads
 
 __all__ = ("NetnsMeter", "ip_traffic")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import tenant
+from controller.workloads.changes import tenant
 
 __all__ = ("in_order", "to_release")
 

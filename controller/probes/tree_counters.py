@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from controller.core.model import CgroupId, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import diff_workloads
 from controller.probes.bpf.libbpf import HashMap
+from controller.workloads.changes import diff_workloads
 
 __all__ = ("TreeCounters",)
 

@@ -24,12 +24,12 @@ from controller.core.model import (
 )
 from controller.core.settings import CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout, core_siblings
 from controller.probes.cgroup_moves import Move, Moves
 from controller.probes.sched import MAX_SLOTS, SchedProbe
 from controller.probes.smt_overlap import OverlapMeter
 from controller.reconcilers.task_scan import TaskScan
+from controller.workloads.changes import diff_workloads
 from controller.workloads.knob_placement import partial_idle
 
 __all__ = (

@@ -28,7 +28,6 @@ from controller.core.model import (
     Workload,
     WorkloadSample,
 )
-from controller.core.suffering import SufferingClock
 from controller.host.pause_file import PauseState
 from controller.host.sources import SourceProblem, SourceState
 from controller.host.state_dir import StateDirState
@@ -40,6 +39,7 @@ from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.oom_order import OomState
 from controller.reconcilers.resctrl.control_group import GroupState
 from controller.reconcilers.resctrl.monitored import MonitorState
+from controller.telemetry.suffering import SufferingClock
 
 __all__ = (
     "QUIET",

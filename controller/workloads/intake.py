@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from controller.core.model import CgroupId, QosClass, Workload
-from controller.core.workload_index import tenant
+from controller.workloads.changes import tenant
 
 __all__ = ("Intake",)
 

@@ -29,9 +29,9 @@ from pathlib import Path
 
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import WorkloadDiff, diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.host.memory import MemoryHierarchy
+from controller.workloads.changes import WorkloadDiff, diff_workloads
 from controller.workloads.idle_placement import idle_placement, yields_to
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 

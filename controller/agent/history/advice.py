@@ -20,8 +20,8 @@ from controller.agent.history.story import ORDER, Story
 from controller.core.decision import ChannelState, LoopReport, Part, SlowBecause
 from controller.core.in_force import BACKSTOPS, Place, concerns
 from controller.core.model import CgroupId, Channel, Knob, Mode, QosClass, Target
-from controller.core.suffering import OTHER, is_worse
 from controller.core.units import NS_PER_SEC
+from controller.telemetry.suffering import OTHER, is_worse
 
 __all__ = ("Advice", "ModeTime", "ServiceAdvice", "Taken", "Took")
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from controller.agent.history.incidents import Effect, suffers
 from controller.agent.history.records import Moment
 from controller.core.decision import Cause, LoopReport, Part, PartKind
+from controller.core.eviction.causes import depth
 from controller.core.model import Channel
-from controller.core.suffering import depth, is_worse
 from controller.core.units import NS_PER_SEC
+from controller.telemetry.suffering import is_worse
 
 __all__ = ("PAUSE_NS", "Episode", "Episodes", "PartSums", "loops_of")
 

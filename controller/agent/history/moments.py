@@ -46,8 +46,8 @@ from controller.core.model import (
     Snapshot,
     Workload,
 )
-from controller.core.suffering import SufferingClock, is_worse
 from controller.core.units import NS_PER_SEC
+from controller.telemetry.suffering import SufferingClock, is_worse
 
 __all__ = ("MomentBuilder", "told_loops")
 

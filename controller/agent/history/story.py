@@ -35,8 +35,8 @@ from controller.core.model import (
     Target,
     Workload,
 )
-from controller.core.suffering import suffering
 from controller.core.units import NS_PER_SEC
+from controller.telemetry.suffering import suffering
 
 __all__ = ("ORDER", "Evictions", "Story", "held_knob")
 

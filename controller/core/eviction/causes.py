@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""What hurts a service: best-effort work, other workloads, what is outside, the host.
+"""Whether a service suffers, and what hurts it: best-effort work, other workloads, the host.
 
 The eviction policy gets its input from here: the cases of the channels, the candidates of a case,
 and later deviations. All other causes are named for people only. On the cpu channel a part is that
@@ -15,22 +15,32 @@ from heapq import nlargest
 from controller.core.channels.cpu_channel import CpuChannel
 from controller.core.channels.ladder import AT_STOP, TickContext
 from controller.core.channels.ladder_channel import LadderChannel
-from controller.core.decision import Cause, Culprit, IndicatorStatus, Part, PartKind
+from controller.core.decision import (
+    Cause,
+    Culprit,
+    IndicatorStatus,
+    LoopReport,
+    Part,
+    PartKind,
+)
 from controller.core.eviction.budget import Candidate
 from controller.core.eviction.policy import Case
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.indicators.blame import INFLICTED_MIN, Who
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId, Channel, IndicatorName
-from controller.core.suffering import suffers
+from controller.core.settings import DEAD_ZONE
 
 __all__ = (
     "REST",
     "cause_of",
     "causes",
+    "depth",
     "eviction_candidates",
     "eviction_cases",
     "known_deviation",
+    "raw_deviation",
+    "suffers",
 )
 
 # So many culprits and parts are named. What is smaller than this part is not.
@@ -39,6 +49,30 @@ _NAMED, _LEAST = 6, 0.01
 _EXPLAINED = 3
 # Processes and threads that are in no cgroup of their own.
 REST = "/ (kernel threads, processes in no other cgroup)"
+
+
+# From here on a filtered deviation is at the end of the scale of the loops, which is 2.
+_END = 1.98
+
+
+def suffers(loop: LoopReport) -> bool:
+    """Return whether the service of *loop* is above its sweet point, beyond the dead zone."""
+    deviation = loop.filtered_deviation
+    return deviation is not None and deviation >= DEAD_ZONE and loop.status is IndicatorStatus.FRESH
+
+
+def depth(loop: LoopReport) -> float | None:
+    """Return the filtered deviation of *loop*; beyond the end of its scale, the raw deviation."""
+    filtered = loop.filtered_deviation
+    if filtered is None or filtered < _END:
+        return filtered
+    raw = raw_deviation(loop)
+    return filtered if raw is None else max(filtered, raw)
+
+
+def raw_deviation(loop: LoopReport) -> float | None:
+    """Return the deviation without limits; of a recording without it, with them."""
+    return loop.deviation if loop.excess is None else loop.excess
 
 
 def eviction_cases(

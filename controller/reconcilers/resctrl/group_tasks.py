@@ -14,10 +14,10 @@ from pathlib import Path
 from actuators.resctrl.tasks import MoveCounts, TaskMover
 from actuators.tasks import members, threads
 from controller.core.model import CgroupId, Target, TargetKind, Workload
-from controller.core.workload_index import diff_workloads
 from controller.host.facts import CgroupLayout
 from controller.probes.cgroup_moves import Move, Moves
 from controller.reconcilers.task_scan import TaskScan
+from controller.workloads.changes import diff_workloads
 
 __all__ = ("GroupTasks",)
 

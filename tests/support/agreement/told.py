@@ -26,7 +26,7 @@ from controller.core.in_force import Limited
 from controller.core.indicators.blame import blame_deltas
 from controller.core.knob_values import cpus_of
 from controller.core.model import CgroupId, KnobValue, QosClass, Workload
-from controller.core.suffering import SufferingClock
+from controller.telemetry.suffering import SufferingClock
 from tests.support.agreement.seen import Seen, fresh
 
 __all__ = (

@@ -4,7 +4,7 @@
 
 from controller.agent.knob_targets import KnobTargets
 from controller.core.model import CgroupId, Knob, QosClass, Target, TargetKind, Workload
-from controller.core.workload_index import diff_workloads
+from controller.workloads.changes import diff_workloads
 
 # A frozen workload is thawed by what froze it.
 OF_THE_PLANNER = frozenset(Knob) - {Knob.FREEZE}

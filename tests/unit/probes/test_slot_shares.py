@@ -10,8 +10,8 @@ import pytest
 
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
-from controller.core.workload_index import tenant
 from controller.probes.slot_shares import in_order, to_release
+from controller.workloads.changes import tenant
 
 NOW_NS = 1000 * NS_PER_SEC
 _ids = itertools.count(1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.model import CgroupId, QosClass, Workload
-from controller.core.workload_index import diff_workloads
+from controller.workloads.changes import diff_workloads
 
 workloads = st.builds(
     lambda number, qos: Workload(f"w{number}", CgroupId("v2", number), f"/{number}", qos, "", ""),

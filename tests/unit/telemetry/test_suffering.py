@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from controller.core.decision import IndicatorStatus, Plan
 from controller.core.model import Channel, IndicatorName
-from controller.core.suffering import OTHER, SufferingClock, suffering
 from controller.telemetry.metrics.agent import counter_families
 from controller.telemetry.report import PublishedState
+from controller.telemetry.suffering import OTHER, SufferingClock, suffering
 from tests.support import reports
 from tests.support.reports import DEMAND
 

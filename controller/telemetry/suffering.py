@@ -9,16 +9,14 @@ or averaged here are raw values, never a deviation that ended at the limit of it
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controller.core.decision import Demand, IndicatorStatus, LoopReport, Plan
+from controller.core.decision import Demand, LoopReport, Plan
+from controller.core.eviction.causes import depth, raw_deviation, suffers
 from controller.core.model import Channel
-from controller.core.settings import DEAD_ZONE
 
-__all__ = ("OTHER", "SufferingClock", "Suffers", "depth", "is_worse", "suffering", "suffers")
+__all__ = ("OTHER", "SufferingClock", "Suffers", "is_worse", "suffering")
 
 # The state of a service for which its channel did not decide, but for another one.
 OTHER = "other"
-# From here on a filtered deviation is at the end of the scale of the loops, which is 2.
-_END = 1.98
 # A longer time between two plans is a pause of the agent, not a state that lasted.
 _LONGEST_NS = 5_000_000_000
 
@@ -51,12 +49,6 @@ def suffering(
     return found
 
 
-def suffers(loop: LoopReport) -> bool:
-    """Return whether the service of *loop* is above its sweet point, beyond the dead zone."""
-    deviation = loop.filtered_deviation
-    return deviation is not None and deviation >= DEAD_ZONE and loop.status is IndicatorStatus.FRESH
-
-
 class SufferingClock:
     """How long services suffered, from one plan to the next."""
 
@@ -84,30 +76,16 @@ class SufferingClock:
         }
 
 
-def depth(loop: LoopReport) -> float | None:
-    """Return the filtered deviation of *loop*; beyond the end of its scale, the raw deviation."""
-    filtered = loop.filtered_deviation
-    if filtered is None or filtered < _END:
-        return filtered
-    raw = _raw(loop)
-    return filtered if raw is None else max(filtered, raw)
-
-
 def is_worse(loop: LoopReport, other: LoopReport) -> bool:
     """Return whether the raw value of *loop* is further beyond its sweet point than *other*'s.
 
     Values of one indicator are compared themselves, because its sweet point may follow the load.
     """
     if loop.indicator is not other.indicator:
-        return (_raw(loop) or 0.0) > (_raw(other) or 0.0)
+        return (raw_deviation(loop) or 0.0) > (raw_deviation(other) or 0.0)
     if loop.value is None or other.value is None:
         return other.value is None and loop.value is not None
     return loop.value < other.value if _is_inverted(loop) else loop.value > other.value
-
-
-def _raw(loop: LoopReport) -> float | None:
-    """Return the deviation without limits; of a recording without it, with them."""
-    return loop.deviation if loop.excess is None else loop.excess
 
 
 def _is_inverted(loop: LoopReport) -> bool:
