@@ -13,12 +13,14 @@ import math
 from types import MappingProxyType
 from typing import NamedTuple
 
+from controller.core.decision import Action, Demand
 from controller.core.knob_values import cpus_of
 from controller.core.model import (
     CgroupId,
     Channel,
     IndicatorName,
     Knob,
+    KnobReading,
     KnobValue,
     Target,
     TargetKind,
@@ -28,20 +30,18 @@ from controller.core.model import (
 __all__ = (
     "BACKSTOPS",
     "CHANNELS",
-    "ORDER",
     "HeldKnob",
     "InForce",
     "Limited",
     "Place",
     "concerns",
+    "held_now",
     "in_force",
 )
 
 # The scope and the id of a target, and the knob.
 Place = tuple[str, int, Knob]
 
-# Knobs that order tasks and do not limit an amount; they are held while a service is present.
-ORDER = frozenset({Knob.SCHED_IDLE})
 # Knobs that are always held and bite only where best-effort work would take what others need.
 BACKSTOPS = frozenset({Knob.MEMORY_MAX})
 # The channels that move a knob.
@@ -85,11 +85,12 @@ class HeldKnob(NamedTuple):
 
     @property
     def limits(self) -> bool:
-        """Whether it takes an amount of a resource away, unlike an order or a backstop.
+        """Whether it takes an amount of a resource away, unlike sched-idle or a backstop.
 
         A backstop does where a loop moved it.
         """
-        return self.knob not in ORDER and (self.knob not in BACKSTOPS or self.service is not None)
+        is_backstop = self.knob in BACKSTOPS and self.service is None
+        return not is_backstop and self.knob is not Knob.SCHED_IDLE
 
 
 class Limited(NamedTuple):
@@ -137,6 +138,43 @@ class InForce:
     def of_channel(self, channel: Channel) -> tuple[HeldKnob, ...]:
         """Return the limits that *channel* asked for."""
         return tuple(each for each in self.knobs if each.channel is channel and each.limits)
+
+
+def held_now(
+    reading: KnobReading,
+    known: HeldKnob | None,
+    now_ns: int,
+    action: Action | None = None,
+    demand: Demand | None = None,
+) -> HeldKnob:
+    """Return the knob of *reading*, whose value is the agent's; *known* is as it was before.
+
+    *action* brought the value into force, for *demand* (``None``: no loop asked for it). Without an
+    action it was read.
+    """
+    original = reading.value if reading.original is None else reading.original
+    held = known or HeldKnob(
+        *(reading.target, reading.knob, reading.value, original),
+        since_ns=now_ns,
+        changed_ns=now_ns,
+        reason="held before the agent started to plan",
+    )
+    if action is not None:
+        channels = CHANNELS.get(action.knob, ())
+        held = held._replace(
+            changed_ns=now_ns,
+            reason=action.reason,
+            channel=channels[0] if len(channels) == 1 else None,
+            service=None,
+            indicator=None,
+        )
+    if demand is not None:
+        held = held._replace(
+            channel=demand.channel, service=demand.service, indicator=demand.indicator
+        )
+    if (held.value, held.original) != (reading.value, original):
+        held = held._replace(value=reading.value, original=original, changed_ns=now_ns)
+    return held
 
 
 def concerns(target: Target, knob: Knob, workload: Workload) -> bool:

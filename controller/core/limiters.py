@@ -118,7 +118,6 @@ class Backoff:
 
 # So long the effect of a change is waited for, before it is taken back or another one is made.
 HOLD_NS = 20 * NS_PER_SEC
-_LONGEST_HOLD_NS = 3600 * NS_PER_SEC
 
 
 class HoldOffLatch:
@@ -134,7 +133,7 @@ class HoldOffLatch:
 
     def __init__(self, hold_ns: int = HOLD_NS, soon_ns: int = 0) -> None:
         self._soon_ns = soon_ns
-        self._backoff = Backoff(hold_ns, _LONGEST_HOLD_NS)
+        self._backoff = Backoff(hold_ns, 3600 * NS_PER_SEC)
         self._backoff.next()
         self._needed_ns = 0
         self._released_ns: int | None = None

@@ -29,6 +29,7 @@ from controller.core.harm.cut import (
     share_by_request,
     share_unused,
 )
+from controller.core.harm.resource_usage import WANT_DECAY_S
 from controller.core.knobs.grants import HARDLY_CUT, NOISE, SteadyAmounts
 from controller.core.limiters import Headroom, HoldOffLatch
 from controller.core.model import CgroupId
@@ -39,7 +40,6 @@ __all__ = ("ProportionalAllocator", "Users", "lower_floors", "parent_amounts", "
 # A workload that uses this part of its grant or more is limited by the grant, and would use more
 # without it.
 _LIMITED = 0.85
-_WANT_DECAY_S = 30.0
 # A want below this part of the least amount counts as no want. It also keeps the geometric total
 # defined while nothing is used.
 _NOTHING = 1e-3
@@ -318,7 +318,7 @@ class ProportionalAllocator:
     ) -> None:
         # The want is the use, but does not fall while the grant limits the use. Otherwise a squeeze
         # would lower the wants, and with them the share of a squeezed workload.
-        keep = math.exp(-dt_s / _WANT_DECAY_S)
+        keep = math.exp(-dt_s / WANT_DECAY_S)
         wants: dict[CgroupId, float] = {}
         for cgroup, now in use.items():
             want = self.wants.get(cgroup)

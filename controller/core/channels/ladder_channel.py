@@ -36,7 +36,6 @@ _STOPPED_S = 8.0
 _FORGET_S = 30.0
 # The part of the quota's range with which a trial begins.
 _FIRST_PART = 0.4
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 300.0, 3600.0
 
 
 class Front(NamedTuple):
@@ -74,7 +73,8 @@ class RungTrial:
     # Whether the service was well since ``spared`` changed, or had the time for that.
     _settled: bool = False
     _deviation: LowPass = field(default_factory=LowPass)
-    _backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+    # Pauses after trials, in seconds.
+    _backoff: Backoff = field(default_factory=lambda: Backoff(300.0, 3600.0))
 
     def update(self, front: Front, applied: float, deviation: float | None, dt_s: float) -> None:
         """Take one tick of *dt_s* with the demand *applied*.

@@ -23,7 +23,7 @@ from controller.core.knob_values import (
     parse_weight,
 )
 from controller.core.knobs.knob_state import Place
-from controller.core.limiters import StepSelector, rescale
+from controller.core.limiters import PATIENCE_S, StepSelector, rescale
 from controller.core.model import Knob, KnobValue, Target, TargetKind
 from controller.core.settings import KnobLimits, MbaUnit, ResctrlFacts
 from controller.core.units import NS_PER_SEC
@@ -36,8 +36,6 @@ _DEFAULT_WEIGHT = 100.0
 # enough.
 _MOST_SETTINGS = 24
 
-# The smoothed bandwidth shows the effect of a new value after this time.
-_SETTLE_NS = 3 * NS_PER_SEC
 # A measurement above the learned one is adopted at once, one below it with this time constant,
 # because best-effort may only have had less to do for a moment.
 _LESS_S = 30.0
@@ -201,7 +199,7 @@ class MbaCurve:
         if value != self._value:
             self._value, self._since_ns = value, now_ns
         dt_s, self._last_ns = (now_ns - self._last_ns) / 1e9, now_ns
-        if now_ns - self._since_ns < _SETTLE_NS:
+        if now_ns - self._since_ns < PATIENCE_S * NS_PER_SEC:
             return
         keep = math.exp(-dt_s / _LESS_S)
         self._update_full(value, rates, keep)

@@ -21,7 +21,7 @@ from controller.core.model import CgroupId, Channel, QosClass, Snapshot, Workloa
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("LinkSide", "ResourceUsage", "UsageTracker")
+__all__ = ("WANT_DECAY_S", "LinkSide", "ResourceUsage", "UsageTracker")
 
 # The counters of workloads are evaluated once a second, as there may be a thousand of them. The
 # first evaluations are made in every tick, or the use would be unknown for a second or two.
@@ -29,7 +29,7 @@ _FIRST_UPDATES = 5
 # Time constants with which the want of a workload decays to its use. The second one applies while
 # best-effort is squeezed, because then the use says little about the want. It is finite, because
 # the workload may have become harmless.
-_DECAY_S = 30.0
+WANT_DECAY_S = 30.0
 _DECAY_SQUEEZED_S = 600.0
 
 # User, whether it is best-effort, count.
@@ -86,7 +86,7 @@ class UsageTracker:
         """Take the counts of all users, *dt_s* after the last ones."""
         before, self._counts = self._counts, {}
         weight = smoothing(dt_s, SMOOTH_S)
-        keep = math.exp(-dt_s / (_DECAY_SQUEEZED_S if squeezed else _DECAY_S))
+        keep = math.exp(-dt_s / (_DECAY_SQUEEZED_S if squeezed else WANT_DECAY_S))
         rates: dict[Hashable, float] = {}
         other_rates: dict[Hashable, float] = {}
         others = 0.0

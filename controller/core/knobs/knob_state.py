@@ -27,7 +27,7 @@ from operator import is_not
 from types import MappingProxyType
 
 from controller.core.decision import Action, Demand, Failure, Outcome, Verdict
-from controller.core.in_force import CHANNELS, HeldKnob, InForce, in_force
+from controller.core.in_force import HeldKnob, InForce, held_now, in_force
 from controller.core.knob_comparison import is_routine, is_stricter
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target, Workload
 from controller.core.units import NS_PER_SEC
@@ -360,29 +360,11 @@ class KnobState:
 
     def _note(self, entry: _Entry, action: Action | None = None) -> None:
         """Keep since when and why a value of ours is in force; *action* brought it into force."""
-        known, now_ns, held = entry.held, self._time_ns, None
+        known, held = entry.held, None
         if entry.is_ours:
-            held = known or HeldKnob(
-                target=entry.target,
-                knob=entry.knob,
-                value=entry.value,
-                original=entry.original,
-                since_ns=now_ns,
-                changed_ns=now_ns,
-                reason="held before the agent started to plan",
-            )
-            if action is not None:
-                demand, channels = self._why.get(action.reason), CHANNELS.get(action.knob, ())
-                channel = channels[0] if len(channels) == 1 else None
-                held = held._replace(
-                    changed_ns=now_ns,
-                    reason=action.reason,
-                    channel=channel if demand is None else demand.channel,
-                    service=None if demand is None else demand.service,
-                    indicator=None if demand is None else demand.indicator,
-                )
-            if (held.value, held.original) != (entry.value, entry.original):
-                held = held._replace(value=entry.value, original=entry.original, changed_ns=now_ns)
+            now = entry.reading._replace(value=entry.value, original=entry.original)
+            demand = None if action is None else self._why.get(action.reason)
+            held = held_now(now, known, self._time_ns, action, demand)
         if held is not known:
             entry.held, self._record = held, None
 

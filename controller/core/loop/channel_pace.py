@@ -45,8 +45,6 @@ __all__ = ("PacedLimiter", "ReleasePace", "RisePace")
 _RELEASE_PER_S = 0.04
 # A rise begins with half of it per second, and ends at half of this: it adds to what the loops do.
 _FASTEST_RELEASE_PER_S = 0.5
-_FIRST_PAUSE_NS = 5 * NS_PER_SEC
-_LONGEST_PAUSE_NS = 600 * NS_PER_SEC
 # A window of a second shows a relapse this late: what was applied so long ago may have caused it.
 _LATE_NS = 1_200_000_000
 
@@ -107,7 +105,7 @@ class ReleasePace:
     _released: float = 0.0
     _ran_ns: float = -math.inf
     _relapse_ns: float = -math.inf
-    _backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_NS, _LONGEST_PAUSE_NS))
+    _backoff: Backoff = field(default_factory=lambda: Backoff(5 * NS_PER_SEC, 600 * NS_PER_SEC))
     _least: float = 0.0
 
     def update(self, applied: float, worst: float | None, now_ns: int, dt_s: float) -> Pace:

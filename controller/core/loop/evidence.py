@@ -34,8 +34,6 @@ __all__ = ("Evidence", "EvidenceGate", "SqueezeTrial", "host_explains", "throttl
 _LEAST_RATIO = 0.05
 # From this demand on a squeeze is judged.
 _HARD = 0.9
-_FIRST_PAUSE_S = 30.0
-_LONGEST_PAUSE_S = 480.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +182,8 @@ class SqueezeTrial:
     _judge_after_s: float = 0.0
     _now_s: float = 0.0
     _paused_s: float = 0.0
-    _backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+    # Pauses after trials, in seconds.
+    _backoff: Backoff = field(default_factory=lambda: Backoff(30.0, 480.0))
 
     def update(
         self,
