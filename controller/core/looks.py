@@ -148,8 +148,6 @@ def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:
 class LimitTable:
     """The limits of all services at their present sweet points; unchanged ones are kept."""
 
-    __slots__ = ("_awake_ns", "_index", "_points", "_pressures", "_ratios", "_waits")
-
     def __init__(self) -> None:
         self._awake_ns = _AWAKE_NS
         self._index: WorkloadIndex | None = None

@@ -77,8 +77,6 @@ def margin_bytes(guard: MemoryGuard, host: HostFacts) -> int:
 class RoomMeter:
     """The room now; ``others_bytes`` is the peak of what everything else needed within 60 s."""
 
-    __slots__ = ("_peaks", "others_bytes")
-
     def __init__(self) -> None:
         # Times and amounts, both falling from the last to the first by time and by amount.
         self._peaks: deque[tuple[int, int]] = deque()

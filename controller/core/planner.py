@@ -60,26 +60,6 @@ _CALM_TICKS = 2.7
 class Planner:
     """Decides in every tick which knobs are written; no other component does."""
 
-    __slots__ = (
-        "_actions",
-        "_channels",
-        "_decision_log",
-        "_evictions",
-        "_knobs",
-        "_last_ns",
-        "_learner",
-        "_limits",
-        "_memory",
-        "_next_ticks",
-        "_pause",
-        "_settings",
-        "_shortage",
-        "_slow",
-        "_tracker",
-        "_workload_index",
-        "_workloads",
-    )
-
     def __init__(
         self,
         settings: Settings,

@@ -27,8 +27,6 @@ class CpuChannel:
     it, and the larger demand of the two applies. The loops of each channel track their own demand.
     """
 
-    __slots__ = ("_limiter", "_settings", "loops", "rung")
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.loops = ChannelLoops(Channel.CPU, settings)

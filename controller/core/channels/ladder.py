@@ -153,8 +153,6 @@ class Ladder:
     Rungs with one of the knobs in ``spared`` are left free.
     """
 
-    __slots__ = ("_channel", "rungs", "spared", "usable")
-
     def __init__(self, channel: Channel, rungs: Sequence[Rung]) -> None:
         self._channel = channel
         self.rungs = tuple(rungs)

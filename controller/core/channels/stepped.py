@@ -178,8 +178,6 @@ class MbaCurve:
     is taken as it is.
     """
 
-    __slots__ = ("_facts", "_full", "_last_ns", "_learned", "_since_ns", "_value", "_wanted")
-
     def __init__(self, facts: ResctrlFacts) -> None:
         self._facts = facts
         # The unthrottled bandwidth of each user, and of all together.

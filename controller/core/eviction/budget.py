@@ -58,8 +58,6 @@ class EvictionHistory(NamedTuple):
 class EvictionBudget:
     """The evictions of the last hour, at most ``limits`` has; ``before`` binds this budget."""
 
-    __slots__ = ("_asked_ns", "_excluded_ns", "before", "limits")
-
     def __init__(self, limits: EvictionLimits, before: EvictionHistory) -> None:
         self.before = before
         self.limits = limits

@@ -55,8 +55,6 @@ class _Asked(NamedTuple):
 class ShortageEvictions:
     """Decides whether a workload is evicted for memory; ``verdicts`` are those of the last tick."""
 
-    __slots__ = ("_above_ns", "_asked", "_next_ns", "verdicts")
-
     def __init__(self) -> None:
         self._above_ns: int | None = None
         self._asked: dict[CgroupId, _Asked] = {}

@@ -80,8 +80,6 @@ class _WaitShare:
 class _WaitAverages:
     """The waits of each service by who caused them, in CPUs, averaged over *time_s*."""
 
-    __slots__ = ("_now_s", "_time_s", "by_service")
-
     def __init__(self, time_s: float) -> None:
         self._time_s = time_s
         self._now_s = 0.0
@@ -115,20 +113,6 @@ class BlameTracker:
     2 s: other services, system workloads, cgroups and processes outside all workloads, the host,
     and the service itself.
     """
-
-    __slots__ = (
-        "_by_victim",
-        "_due",
-        "_last",
-        "_now_s",
-        "_prune_s",
-        "_pruned_s",
-        "_shares",
-        "_unknown",
-        "_use",
-        "culprits",
-        "parts",
-    )
 
     def __init__(self) -> None:
         self._last: tuple[Blame, ...] = ()

@@ -198,8 +198,6 @@ class CounterWindows:
     Their keys have the name of the indicator, or the channel of ``_BEHIND``.
     """
 
-    __slots__ = ("_proven", "_watches", "_workload_index")
-
     def __init__(self) -> None:
         self._watches: dict[_Key, _Watch] = {}
         self._proven: set[_Key] = set()
@@ -321,8 +319,6 @@ class LinkWindows:
     backlog over time in byte-nanoseconds. They are kept apart, because one that shrinks shows that
     the tree was created again. ``known``: there has been a link.
     """
-
-    __slots__ = ("_last_ns", "_sides", "known")
 
     def __init__(self) -> None:
         self.known = False

@@ -37,8 +37,6 @@ class SampleDiff:
     the cgroups that have a sample only now, or only before.
     """
 
-    __slots__ = ("_all", "added", "by_cgroup", "changed", "removed")
-
     def __init__(self) -> None:
         self._all: tuple[WorkloadSample, ...] = ()
         self.by_cgroup: dict[CgroupId, WorkloadSample] = {}
@@ -106,8 +104,6 @@ class CpuUse:
     ``cpus`` has every workload whose counter is known for two ticks, ``active`` those of them that
     used any CPU lately. A workload that does not run takes no time.
     """
-
-    __slots__ = ("_active", "_based", "cpus")
 
     def __init__(self) -> None:
         # Workloads with a counter and without a rate yet.

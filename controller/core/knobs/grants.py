@@ -47,8 +47,6 @@ class RequestedLimits:
     writes which set a limit.
     """
 
-    __slots__ = ("_bounded", "_grants", "_limits", "_reason")
-
     def __init__(self, reason: str = OWN_LIMIT) -> None:
         self._reason = reason
         self._grants: Amounts = {}
@@ -121,8 +119,6 @@ class GrantValues:
 
     *largest* is the largest change, in the knob's unit, that may be left unwritten.
     """
-
-    __slots__ = ("_amount_of", "_granted", "_knob", "_largest", "_value_for")
 
     def __init__(
         self,

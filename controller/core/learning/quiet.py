@@ -60,8 +60,6 @@ class QuietMonitor:
     ``present`` are the disturbances of the node in the last tick, also where no service suffers.
     """
 
-    __slots__ = ("_best_effort", "_last_ns", "_now_ns", "present")
-
     def __init__(self) -> None:
         self._now_ns = 0
         self._best_effort: Collection[CgroupId] = ()

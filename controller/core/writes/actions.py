@@ -37,8 +37,6 @@ __all__ = ("PlanActions",)
 class PlanActions:
     """Makes the actions of each plan; keeps the state of sched-idle and of the cookies."""
 
-    __slots__ = ("_cookies", "_idle", "_quotas", "_settings")
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._idle = SchedIdlePolicy()

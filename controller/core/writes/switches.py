@@ -54,8 +54,6 @@ class SchedIdlePolicy:
     ``on`` is the decision of the last tick.
     """
 
-    __slots__ = ("_latch", "on")
-
     def __init__(self) -> None:
         self._latch = HoldOffLatch(_HOLD_NS)
         self.on = False
