@@ -15,7 +15,6 @@ may leave. It is the sum of what each of them would have without the least quota
 only while the difference matters.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 import math
@@ -26,6 +25,8 @@ from controller.core.harm.cut import (
     allocate,
     divide_harm,
     even_harm,
+    lower_floors,
+    parent_amounts,
     share_by_request,
     share_unused,
 )
@@ -35,7 +36,7 @@ from controller.core.limiters import Headroom, HoldOffLatch
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("ProportionalAllocator", "Users", "lower_floors", "parent_amounts", "total_for")
+__all__ = ("ProportionalAllocator", "Users", "total_for")
 
 # A workload that uses this part of its grant or more is limited by the grant, and would use more
 # without it.
@@ -337,47 +338,3 @@ def _at_least(
     amounts: Mapping[CgroupId, float], before: Mapping[CgroupId, float]
 ) -> dict[CgroupId, float]:
     return {each: max(amount, before[each]) for each, amount in amounts.items() if each in before}
-
-
-def lower_floors(
-    floors: Mapping[CgroupId, float], parents: Mapping[CgroupId, CgroupId], most: float
-) -> dict[CgroupId, float]:
-    """Return *floors*, those of workloads with one of *parents* lowered to their part of *most*.
-
-    Unchanged as long as all of them together are at most *most*. A workload without a parent keeps
-    its floor, so the sum is above *most* by what these have too much.
-    """
-    total = sum(floors.values())
-    part = most / total if total > most else 1.0
-    return {each: floor * part if each in parents else floor for each, floor in floors.items()}
-
-
-def parent_amounts(
-    wanted: Mapping[CgroupId, float],
-    own: Mapping[CgroupId, float],
-    parents: Mapping[CgroupId, CgroupId],
-    before: Mapping[CgroupId, float],
-    least: float,
-) -> dict[CgroupId, float]:
-    """Return the amount of each of *parents* whose workloads get too much together.
-
-    A parent gets one when that is more than noise, and keeps it until it is far less: no write is
-    repeated at the edge.
-
-    :param wanted: what each workload is to get; *own* is what it gets where it is limited itself.
-    :param before: the last result.
-    :param least: the least amount that can be granted.
-    """
-    sums: dict[CgroupId, float] = defaultdict(float)
-    given: dict[CgroupId, float] = defaultdict(float)
-    for cgroup, amount in wanted.items():
-        parent = parents.get(cgroup)
-        if parent is not None:
-            sums[parent] += amount
-            given[parent] += own.get(cgroup, amount)
-    amounts = {parent: max(least, amount) for parent, amount in sums.items()}
-    return {
-        parent: amount
-        for parent, amount in amounts.items()
-        if given[parent] > amount * (1 + (0.2 * NOISE if parent in before else NOISE))
-    }

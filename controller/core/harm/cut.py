@@ -12,14 +12,16 @@ times higher. ``share_unused`` gives harmless workloads the CPUs that the others
 
 ``allocate`` divides a resource for which the harm of single workloads is not known: memory, disks.
 ``share_by_request`` lets workloads that requested an amount want it in these proportions, and
-``even_harm`` lets those be cut alike that hurt alike.
+``even_harm`` lets those be cut alike that hurt alike. ``lower_floors`` and ``parent_amounts`` are
+for workloads that are too many for one amount each.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Set
 import math
 from typing import NamedTuple, TypeVar
 
-from controller.core.knobs.grants import HARDLY_CUT
+from controller.core.knobs.grants import HARDLY_CUT, NOISE
 from controller.core.model import CgroupId
 
 __all__ = (
@@ -30,6 +32,8 @@ __all__ = (
     "allocate",
     "divide_harm",
     "even_harm",
+    "lower_floors",
+    "parent_amounts",
     "relative_harm",
     "share_by_request",
     "share_unused",
@@ -203,6 +207,50 @@ def even_harm(
     return {
         key: average if key in requests and average / 2 <= each <= average * 2 else each
         for key, each in harm.items()
+    }
+
+
+def lower_floors(
+    floors: Mapping[CgroupId, float], parents: Mapping[CgroupId, CgroupId], most: float
+) -> dict[CgroupId, float]:
+    """Return *floors*, those of workloads with one of *parents* lowered to their part of *most*.
+
+    Unchanged as long as all of them together are at most *most*. A workload without a parent keeps
+    its floor, so the sum is above *most* by what these have too much.
+    """
+    total = sum(floors.values())
+    part = most / total if total > most else 1.0
+    return {each: floor * part if each in parents else floor for each, floor in floors.items()}
+
+
+def parent_amounts(
+    wanted: Mapping[CgroupId, float],
+    own: Mapping[CgroupId, float],
+    parents: Mapping[CgroupId, CgroupId],
+    before: Mapping[CgroupId, float],
+    least: float,
+) -> dict[CgroupId, float]:
+    """Return the amount of each of *parents* whose workloads get too much together.
+
+    A parent gets one when that is more than noise, and keeps it until it is far less: no write is
+    repeated at the edge.
+
+    :param wanted: what each workload is to get; *own* is what it gets where it is limited itself.
+    :param before: the last result.
+    :param least: the least amount that can be granted.
+    """
+    sums: dict[CgroupId, float] = defaultdict(float)
+    given: dict[CgroupId, float] = defaultdict(float)
+    for cgroup, amount in wanted.items():
+        parent = parents.get(cgroup)
+        if parent is not None:
+            sums[parent] += amount
+            given[parent] += own.get(cgroup, amount)
+    amounts = {parent: max(least, amount) for parent, amount in sums.items()}
+    return {
+        parent: amount
+        for parent, amount in amounts.items()
+        if given[parent] > amount * (1 + (0.2 * NOISE if parent in before else NOISE))
     }
 
 
