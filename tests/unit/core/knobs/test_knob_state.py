@@ -2,12 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owner and value of a knob, derived from readings and outcomes."""
 
+from typing import Any
+
+import pytest
+
 from controller.core.decision import Action, Failure, Outcome
+from controller.core.in_force import HeldKnob
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import Knob, KnobReading, KnobValue, Target, TargetKind
+from controller.core.workload_index import WorkloadIndex
 
 TARGET = Target(TargetKind.CGROUP, "cpu", 7, "/batch")
 FREE, OURS, THEIRS = map(KnobValue, ("max 100000 0", "20000 10000 0", "60000 100000 0"))
+STRICTER = KnobValue("10000 10000 0")
 _S = 1_000_000_000
 
 
@@ -203,3 +210,56 @@ def test_the_number_of_vanished_knobs_that_are_kept_is_bounded() -> None:
         now_ns += _S
     knobs.update((), (), True, now_ns)
     assert [each.id for each in knobs.touched(Knob.CPU_QUOTA)] == list(range(4000, 5000))
+
+
+def record(knobs: KnobState) -> tuple[HeldKnob, ...]:
+    return knobs.in_force(WorkloadIndex((), {})).knobs
+
+
+def test_the_record_has_a_knob_from_its_outcome_on() -> None:
+    knobs = KnobState()
+    knobs.update(reading(FREE), (), True, _S)
+    first = request(knobs, OURS)
+    assert first is not None
+    assert record(knobs) == ()
+    knobs.settle((Outcome(action=first, applied=OURS, original=FREE),))
+    (held,) = record(knobs)
+    assert (held.value, held.original, held.reason) == (OURS, FREE, "test")
+    assert (held.since_ns, held.changed_ns) == (_S, _S)
+    knobs.update(reading(OURS, FREE), (), True, 2 * _S)
+    second = request(knobs, STRICTER)
+    assert second is not None
+    knobs.settle((Outcome(action=second, applied=STRICTER, original=FREE),))
+    (held,) = record(knobs)
+    assert (held.value, held.since_ns, held.changed_ns) == (STRICTER, _S, 2 * _S)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [{"foreign": THEIRS, "applied": THEIRS}, {"failure": Failure.GONE}, {"applied": FREE}],
+)
+def test_a_knob_that_is_not_held_any_more_leaves_the_record_at_once(
+    outcome: dict[str, Any],
+) -> None:
+    knobs = squeezed()
+    action = request(knobs, STRICTER)
+    assert action is not None and len(record(knobs)) == 1
+    knobs.settle((Outcome(**{"action": action, "applied": None, **outcome}),))
+    assert record(knobs) == ()
+
+
+def test_a_refused_write_leaves_the_record_as_it_was() -> None:
+    knobs = squeezed()
+    before = record(knobs)
+    action = request(knobs, STRICTER)
+    assert action is not None
+    refused = Outcome(action=action, applied=OURS, failure=Failure.REFUSED, original=FREE)
+    knobs.settle((refused,))
+    assert record(knobs) == before
+
+
+def test_in_a_pause_of_everything_what_has_no_outcome_is_not_in_force() -> None:
+    knobs = squeezed()
+    knobs.commit((), released=True)
+    knobs.settle(())
+    assert record(knobs) == ()
