@@ -11,10 +11,12 @@ import signal
 import pytest
 
 from tests.kube.client import Json
-from tests.kube.hogs import LAW
+from tests.kube.cluster import resources
+from tests.kube.hogs import LAW, wait_for_squeeze
 from tests.kube.node_programs import container
 from tests.kube.real_node import RealNode
 from tests.kube.release import Release
+from tests.kube.test_container_limits import SERVICE
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
@@ -24,8 +26,11 @@ TOLD = {
     "nri": {"mount": True},
     "config": {"law": LAW, "tick": "1s", "nri": {"answer_within": "1s"}},
 }
-# The first thing that the container does: it prints whether its pod is idle.
-FIRST = "cat /host$(sed -n 's/^.*:cpu:/\\/cpu/p' /proc/self/cgroup)/../cpu.idle; sleep 1000000"
+# The first thing that the container does: it prints whether its pod is idle, and its quota.
+FIRST = (
+    "cd /host$(sed -n 's/^.*:cpu:/\\/cpu/p' /proc/self/cgroup)/..; "
+    "cat cpu.idle cpu.cfs_quota_us; sleep 1000000"
+)
 REQUESTS = {"requests": {"cpu": "10m"}}
 SPEC = {
     "volumes": [{"name": "host", "hostPath": {"path": "/sys/fs/cgroup"}}],
@@ -74,7 +79,9 @@ def test_a_container_has_its_knobs_before_its_first_instruction(
     release: Release, busy: str
 ) -> None:
     node = release.node
+    node.run_pod(busy, "crowd", resources("Burstable"), SERVICE)
     node.wait("the plugin to be known", lambda: not doorbell(release)["problem"])
+    wait_for_squeeze(release, busy)
     tried = 0
 
     def try_pod() -> bool:
@@ -88,7 +95,8 @@ def test_a_container_has_its_knobs_before_its_first_instruction(
         after = node.wait("two answers more", lambda: answered(release, answers(before) + 2))
         if after["late"] != before["late"]:
             return False  # on a busy machine an answer may come before the tick is over
-        assert seen == "1"
+        idle, quota_us = map(int, seen.split())
+        assert idle == 1 and quota_us > 0
         return True
 
     eventually("a pod for which all ticks were in time", try_pod)

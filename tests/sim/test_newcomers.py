@@ -4,24 +4,77 @@
 
 import pytest
 
-from controller.core.model import Knob
+from controller.core.decision import Plan
+from controller.core.knob_values import cpus_of, parse_quota
+from controller.core.model import Knob, Workload
+from controller.core.tuning import DEFAULT_LIMITS
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.support.loops.closed_loop import TICKS_PER_S, ClosedLoop, make_settings, make_spec
 
+FLOOR = DEFAULT_LIMITS[Knob.CPU_QUOTA].floor
+
+
+def squeezed(node: SimulatedNode) -> ClosedLoop[SimulatedNode]:
+    """Return a loop whose sweet point is out of reach: the total stays at the floor."""
+    return ClosedLoop(node, make_settings(make_spec(1e5)))
+
+
+def quota_cpus(plan: Plan, job: Workload) -> list[float | None]:
+    """Return the quotas that *plan* writes to *job*, in CPUs."""
+    return [
+        cpus_of(each.value)
+        for each in plan.actions
+        if each.target.id == job.cgroup.id and each.knob is Knob.CPU_QUOTA
+    ]
+
 
 @pytest.mark.parametrize("later", range(TICKS_PER_S))
-@pytest.mark.parametrize("sleeps", [False, True])
-def test_at_the_floor_a_new_hog_has_its_quota_once_its_use_is_known(
-    later: int, sleeps: bool
-) -> None:
-    # The sweet point is out of reach, so the total stays at the floor and never moves.
-    loop = ClosedLoop(SimulatedNode(1, Plant(noise=0.2)), make_settings(make_spec(1e5)))
+@pytest.mark.parametrize("want", [0.0, 1.0])
+def test_a_new_workload_has_its_quota_in_its_first_tick(later: int, want: float) -> None:
+    loop = squeezed(SimulatedNode(1, Plant(noise=0.2)))
     loop.run(20 + later / TICKS_PER_S)
-    hog = loop.node.join(0.0 if sleeps else 1.0)
+    job = loop.node.join(want)
     loop.planner.set_workloads(loop.node.workloads)
-    if sleeps:
-        loop.run(1)
-        loop.node.wants[-1] = 1.0
+    assert quota_cpus(loop.step(), job) == [pytest.approx(FLOOR, rel=0.01)]
+
+
+@pytest.mark.parametrize("later", range(TICKS_PER_S))
+def test_at_the_floor_a_hog_that_wakes_up_has_its_quota_once_its_use_is_known(later: int) -> None:
+    loop = squeezed(SimulatedNode(1, Plant(noise=0.2), wants=(1.5, 0.5, 0.0)))
+    loop.run(20 + later / TICKS_PER_S)
+    loop.node.wants[-1] = 1.0
     loop.step()  # a rate needs two readings of the counter
-    actions = [each for each in loop.step().actions if each.target.id == hog.cgroup.id]
-    assert Knob.CPU_QUOTA in {each.knob for each in actions}
+    assert quota_cpus(loop.step(), loop.node.best_effort[-1])
+
+
+def test_a_busy_newcomer_does_not_stay_at_the_floor() -> None:
+    node = SimulatedNode(1, Plant(noise=0.0), wants=(1.0, 1.0))
+    loop = ClosedLoop(node, make_settings(make_spec(8e6)))
+    loop.run(60)
+    loop.node.join(1.0)
+    loop.planner.set_workloads(loop.node.workloads)
+    loop.run(60)
+    *others, new = (cpus or 0.0 for cpus in loop.granted_cpus())
+    assert min(others) > 3 * FLOOR
+    assert new > 0.8 * max(others)
+
+
+def test_without_a_squeeze_a_newcomer_has_no_quota() -> None:
+    loop = ClosedLoop(SimulatedNode(1, Plant(p99_ns=1e3, noise=0.0)), make_settings())
+    loop.run(20)
+    job = loop.node.join(1.0)
+    loop.planner.set_workloads(loop.node.workloads)
+    assert not any(quota_cpus(plan, job) for plan in loop.run(20))
+
+
+def test_the_quota_of_a_newcomer_that_sleeps_ends_with_the_squeeze() -> None:
+    loop = squeezed(SimulatedNode(1, Plant(noise=0.0)))
+    loop.run(20)
+    job = loop.node.join(0.0)
+    loop.planner.set_workloads(loop.node.workloads)
+    loop.run(20)
+    assert parse_quota(loop.node.value(job, Knob.CPU_QUOTA)).cpus is not None
+    loop.node.request_rate = 0.0
+    loop.node.wants = [0.0 for _ in loop.node.wants]
+    loop.run(300)
+    assert loop.granted_cpus() == [None] * 3

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from controller.core.channels.allocator import ProportionalAllocator, Users
 from controller.core.channels.ladder import TickContext
+from controller.core.channels.newcomers import Newcomers
 from controller.core.harm.cut import Claim, relative_harm
 from controller.core.indicators.measurement import WindowReading
 from controller.core.indicators.tracker import IndicatorTracker
@@ -31,6 +32,7 @@ class CpuChannel:
         self._settings = settings
         self.loops = ChannelLoops(Channel.CPU, settings)
         self._limiter = PacedLimiter(self.loops)
+        self._newcomers = Newcomers()
         least_cpus = MIN_QUOTA_US / MAX_PERIOD_US
         self.rung = ProportionalAllocator(float(settings.host.cpus), least_cpus, low_floors=True)
 
@@ -105,10 +107,20 @@ class CpuChannel:
                 return self.rung.floors(present, parents)
             return self.rung.amounts
 
+        innocent = self.loops.is_ruled_out and other <= 0
+        new, least = self._newcomers, max(floor, self.rung.floor_each)
+        new.update(
+            *(present, blocked, self.rung.wants, tracker.active, least),
+            squeezed=self.rung.engaged and demand > 0 and not innocent,
+        )
+
         def find_use() -> dict[CgroupId, float]:
             # Of a thousand workloads only a few run.
             cpus, known = tracker.cpu_use, {**tracker.active, **self.rung.wants}
-            return {each: cpus[each] for each in known if each in present and each in cpus}
+            use = {each: cpus[each] for each in known if each in present and each in cpus}
+            for each in new.waiting:
+                use.pop(each, None)
+            return use | new.wants
 
         def find_harm(wants: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
             return self._harm(claims, tracker, wants)
@@ -119,7 +131,7 @@ class CpuChannel:
             rung = self.rung
             return sum(
                 max(0.0, cpus - max(rung.floor_each, rung.wants.get(each, 0.0)))
-                for each, cpus in tracker.active.items()
+                for each, cpus in {**tracker.active, **new.wants}.items()
                 if each in present and each not in rung.grants and each not in blocked
             )
 
@@ -130,10 +142,14 @@ class CpuChannel:
             parents=parents,
             requests=workload_index.cpu_requests,
             harmless=harmless if self._limiter.applied <= 0 else frozenset(),
-            innocent=self.loops.is_ruled_out and other <= 0,
+            innocent=innocent,
             steady=other > self._limiter.applied,
         )
-        return self.rung.update(demand, users, find_use, context.now_ns, find_harm, find_growth)
+        amounts = self.rung.update(demand, users, find_use, context.now_ns, find_harm, find_growth)
+        if not new.waiting and not new.wants:
+            return amounts
+        undivided = (each for each in (*new.waiting, *new.wants) if each not in self.rung.wants)
+        return {each: least for each in undivided if each not in blocked} | amounts
 
     def floor_each(self, workload_index: WorkloadIndex) -> float:
         """Return the least CPUs of a best-effort workload, with and without a squeeze."""

@@ -1,0 +1,69 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""Best-effort workloads that come in a squeeze, before it is known what they want.
+
+The want of a workload is measured when it has run. A newcomer has the floor until then, so that it
+has a quota before its first instruction. That is the floor of the configuration, also where many
+workloads have lower ones: the container runtime runs in a new cgroup first, and needs some 30 ms.
+A newcomer that uses much of the floor is limited by it, and its use no longer tells its want. It is
+taken to want as much as the others do on average.
+"""
+
+from collections.abc import Collection, Container, Mapping
+
+from controller.core.model import CgroupId
+
+__all__ = ("Newcomers",)
+
+# The use is averaged over two seconds: with the floor a busy workload reaches this part in 1.4 s.
+_MUCH = 0.5
+
+
+class Newcomers:
+    """The newcomers of the present squeeze: ``waiting`` ones, and ``wants`` of those that run.
+
+    A newcomer is none any more as soon as the squeeze is divided by its want.
+    """
+
+    __slots__ = ("_known", "waiting", "wants")
+
+    def __init__(self) -> None:
+        self._known: Collection[CgroupId] = ()
+        self.waiting: tuple[CgroupId, ...] = ()
+        self.wants: dict[CgroupId, float] = {}
+
+    def update(
+        self,
+        present: Collection[CgroupId],
+        blocked: Container[CgroupId],
+        divided: Mapping[CgroupId, float],
+        use: Mapping[CgroupId, float],
+        floor: float,
+        *,
+        squeezed: bool,
+    ) -> None:
+        """Take the best-effort workloads that are *present* in this tick.
+
+        :param blocked: those that cannot be limited now, so their use tells their want.
+        :param divided: the wants by which the squeeze is divided now.
+        :param use: the CPUs of those that use any; a newcomer has *floor*.
+        :param squeezed: whether a service is protected by limits of best-effort work now.
+        """
+        before = {*self.waiting, *self.wants}
+        if present is not self._known:
+            before.update(each for each in present if each not in self._known)
+            self._known = present
+        if not before:
+            return
+        average = sum(divided.values()) / len(divided) if divided else floor
+        waiting, wants = [], {}
+        # In the order of the workloads: a result must not depend on the order of a set.
+        for cgroup in present if squeezed else ():
+            if cgroup not in before or cgroup in divided:
+                continue
+            used = use.get(cgroup, 0.0)
+            if used < _MUCH * floor:
+                waiting.append(cgroup)
+            else:
+                wants[cgroup] = used if cgroup in blocked else max(used, average)
+        self.waiting, self.wants = tuple(waiting), wants
