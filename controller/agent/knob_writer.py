@@ -163,7 +163,7 @@ class KnobWriter:
             self.refresh_targets()
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._poller.update(outcomes)
-        self._cores.reconcile(now_ns, moves)
+        self._cores.reconcile(now_ns, moves, first_moves)
         self._oom.reconcile(now_ns)
         return outcomes
 

@@ -7,9 +7,10 @@ carry the right cookie. A task that is moved into such a cgroup, or created in i
 not carry the cookie, and a task that is moved out keeps it. The reconciler repairs both.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 import logging
+import time
 from typing import NamedTuple
 
 from actuators.core_scheduling.cookie import BEST_EFFORT, CoreCookie, core_group
@@ -41,6 +42,9 @@ __all__ = (
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_NS = 10 * NS_PER_SEC
+# So long a tick waits for the cookies of tasks that are about to run, and wait for the tick.
+_FIRST_COOKIES_S = 0.03
+_POLL_S = 0.001
 # With more pending moves than this, a scan of all tasks is cheaper.
 _MAX_MOVES = 2000
 
@@ -110,10 +114,12 @@ class CookieReconciler:
             entry = target, each.core_group or BEST_EFFORT
             self._groups[each.cgroup] = self._changed[each.cgroup] = entry
 
-    def reconcile(self, now_ns: int, moves: Moves | None) -> None:
+    def reconcile(self, now_ns: int, moves: Moves | None, first_moves: Sequence[Move] = ()) -> None:
         """Start a helper if a scan is due or tasks were moved; its report is read in a later tick.
 
         :param moves: the moves since the last tick, ``None`` without a move probe.
+        :param first_moves: tasks that are about to run in the cgroup of a workload. Their cookies
+            are waited for, if no other helper is running.
         """
         self._finish(now_ns)
         orders = self._actuator.registry.groups
@@ -125,8 +131,15 @@ class CookieReconciler:
             self._changed = {}
             return
         self._scan.update(moves)
+        self._scan.moves.extend(first_moves)
+        if self._actuator.busy:
+            return
+        if first_moves:
+            self._start_helper(self._moved_tasks(self._scan.take_moves()), now_ns, scanning=False)
+            self._wait(now_ns)
+            return
         # A busy container runtime must not keep the agent forking: the rest is for moves as well.
-        if self._actuator.busy or self._scan.resting(now_ns):
+        if self._scan.resting(now_ns):
             return
         if self._scan.due(now_ns):
             self._scan.begin(now_ns)
@@ -138,6 +151,12 @@ class CookieReconciler:
     def close(self) -> None:
         """Kill a running helper."""
         self._actuator.cancel()
+
+    def _wait(self, now_ns: int) -> None:
+        deadline_s = time.monotonic() + _FIRST_COOKIES_S
+        while self._actuator.busy and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+            self._finish(now_ns)
 
     def _start_helper(self, wanted: Callable[[], Wanted], now_ns: int, *, scanning: bool) -> None:
         self._changed = {}
@@ -288,10 +307,13 @@ class CoreScheduling:
         self._overlap = None if self._meter is None else self._meter.poll(now_ns)
         return self._overlap
 
-    def reconcile(self, now_ns: int, moves: Moves | None) -> None:
-        """Reconcile the cookies; to be called in enforce mode only."""
+    def reconcile(self, now_ns: int, moves: Moves | None, first_moves: Sequence[Move]) -> None:
+        """Reconcile the cookies; to be called in enforce mode only.
+
+        See ``CookieReconciler.reconcile``.
+        """
         if not self.problem:
-            self._reconciler.reconcile(now_ns, moves)
+            self._reconciler.reconcile(now_ns, moves, first_moves)
 
     def close(self) -> None:
         """Stop measuring and kill a running helper."""

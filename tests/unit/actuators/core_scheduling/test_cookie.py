@@ -25,6 +25,7 @@ from controller.host.facts import CgroupLayout
 from controller.probes.cgroup_moves import Move, Moves
 from controller.reconcilers.core_scheduling import CookieReconciler
 from tests.support.cookie_kernel import CookieKernel
+from tests.support.waiting import eventually
 
 FOREIGN = 0xF00
 NOTHING = Moves((), complete=True)
@@ -251,6 +252,40 @@ def test_a_task_that_moves_in_gets_the_cookie_and_loses_it_when_it_moves_out(
     assert kernel.cookies[joiner] == 0
     assert kernel.cookies[first]
     assert host.reconciler.state.helpers == 3
+
+
+def test_tasks_that_are_about_to_run_have_the_cookie_when_the_tick_is_over(
+    host: Host, kernel: CookieKernel, task: Task
+) -> None:
+    first, new = task(), task()
+    batch = host.workload("batch", first)
+    host.reconciler.set_workloads([batch])
+    host.write(BEST_EFFORT)
+    host.ticks()
+    arrived = [Move(batch.cgroup, new, new, whole=False)]
+
+    def has_cookie() -> bool:
+        # In the second after the scan, in which moves wait for the next helper. On a busy machine
+        # a helper may take longer than a tick waits for it.
+        host.reconciler.reconcile(host.now_ns, NOTHING, arrived)
+        return not host.actuator.busy and kernel.cookies[new] == kernel.cookies[first] != 0
+
+    eventually("the cookie in the same tick", has_cookie)
+
+
+def test_a_tick_does_not_wait_for_a_helper_that_hangs(
+    host: Host, kernel: CookieKernel, task: Task
+) -> None:
+    first, new = task(), task()
+    batch = host.workload("batch", first)
+    host.reconciler.set_workloads([batch])
+    host.write(BEST_EFFORT)
+    host.ticks()
+    kernel.on_giving = lambda _task: time.sleep(3600)
+    host.reconciler.reconcile(host.now_ns, NOTHING, [Move(batch.cgroup, new, new, whole=False)])
+    assert host.actuator.busy
+    assert kernel.cookies[new] == 0
+    host.reconciler.close()
 
 
 def test_lost_events_cause_a_full_scan(host: Host, kernel: CookieKernel, task: Task) -> None:
