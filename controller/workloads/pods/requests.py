@@ -24,16 +24,21 @@ __all__ = (
     "parse_quantity",
 )
 
-_RESOURCES = frozenset(
-    {
-        "sweetpoint.dev/cpu",
-        "sweetpoint.dev/memory",
-        "kubernetes.io/batch-cpu",
-        "kubernetes.io/batch-memory",
-        "resource.katalyst.kubewharf.io/reclaimed_millicpu",
-        "resource.katalyst.kubewharf.io/reclaimed_memory",
-    }
+_CURRENT = (
+    "sweetpoint.dev/cpu",
+    "sweetpoint.dev/memory",
+    "kubernetes.io/batch-cpu",
+    "kubernetes.io/batch-memory",
+    "resource.katalyst.kubewharf.io/reclaimed_millicpu",
+    "resource.katalyst.kubewharf.io/reclaimed_memory",
 )
+# The names of resources in a pod and those of today. The first two are Koordinator's older ones
+# (apis/extension/deprecated.go); today's replace them where a pod has both.
+_RESOURCES = {
+    "koordinator.sh/batch-cpu": "kubernetes.io/batch-cpu",
+    "koordinator.sh/batch-memory": "kubernetes.io/batch-memory",
+    **dict(zip(_CURRENT, _CURRENT, strict=True)),
+}
 # k8s.io/apimachinery/pkg/api/resource/quantity.go, with bounded numbers and exponents.
 _QUANTITY = re.compile(
     r"([0-9]{1,19}(?:\.[0-9]{0,9})?)(?:[eE]([0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)"
@@ -96,10 +101,10 @@ def _limits(container: Mapping[str, Any]) -> dict[str, int]:
     for kind in ("requests", "limits"):  # the limit replaces the request where they differ
         amounts = resources.get(kind) if isinstance(resources, dict) else None
         if isinstance(amounts, dict):
-            for name in _RESOURCES & amounts.keys():
-                amount = parse_quantity(amounts[name])
+            for name, today in _RESOURCES.items():
+                amount = parse_quantity(amounts.get(name))
                 if amount is not None:
-                    found[name] = amount
+                    found[today] = amount
     return found
 
 

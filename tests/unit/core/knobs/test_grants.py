@@ -220,6 +220,14 @@ def test_the_request_of_a_pod_is_computed_as_the_scheduler_does() -> None:
     assert extended_requests(spec) == {"sweetpoint.dev/cpu": 1200}
 
 
+def test_an_older_name_of_a_resource_stands_for_that_of_today() -> None:
+    older = {"koordinator.sh/batch-cpu": "500", "koordinator.sh/batch-memory": "1Gi"}
+    requests = [older, {**older, "kubernetes.io/batch-cpu": "200"}]
+    spec = {"containers": [{"resources": {"requests": each}} for each in requests]}
+    wanted = {"kubernetes.io/batch-cpu": 700, "kubernetes.io/batch-memory": 2 * GIB}
+    assert extended_requests(spec) == wanted
+
+
 @pytest.mark.parametrize(
     "spec",
     [
