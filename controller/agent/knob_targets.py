@@ -58,7 +58,7 @@ class KnobTargets:
 
         Those that concern many workloads come first, because new ones are read in this order.
         """
-        levels = ((w.idle_at, w.quota_at, w.memory_at) for w in self._workloads)
+        levels = ((w.idle_at, w.quota_at, w.memory_at, w.own_memory_at) for w in self._workloads)
         above = {level for each in levels for level in each if level}
         wanted = self._of_services()
         every = (*sorted(above), *self._best_effort.values(), *others)

@@ -190,12 +190,12 @@ def concerns(target: Target, knob: Knob, workload: Workload) -> bool:
     place = (target.scope, target.id)
     if place == tuple(workload.cgroup):
         return True
-    above = {
-        Knob.SCHED_IDLE: workload.idle_at,
-        Knob.CPU_QUOTA: workload.quota_at,
-        Knob.MEMORY_MAX: workload.memory_at,
-    }.get(knob)
-    return above is not None and place == (above.scope, above.id)
+    others = {
+        Knob.SCHED_IDLE: (workload.idle_at,),
+        Knob.CPU_QUOTA: (workload.quota_at,),
+        Knob.MEMORY_MAX: (workload.memory_at, workload.own_memory_at),
+    }.get(knob, ())
+    return any(each is not None and place == (each.scope, each.id) for each in others)
 
 
 def in_force(
@@ -233,8 +233,9 @@ def _limited(
         else:
             everyones.append(each)
     for cgroup, workload in best_effort.items():
-        above = (workload.quota_at, workload.memory_at)
-        places = [cgroup, *((each.scope, each.id) for each in above if each is not None)]
+        others = (workload.quota_at, workload.memory_at, workload.own_memory_at)
+        places = dict.fromkeys((each.scope, each.id) for each in others if each is not None)
+        places = {(cgroup.hierarchy, cgroup.id): None} | places
         found = [
             each
             for each in (*everyones, *(k for place in places for k in by_cgroup.get(place, ())))

@@ -143,6 +143,7 @@ class MemoryGuardian:
         self._limited: tuple[MemoryUse, ...] = ()
         # What workloads requested; ``None``: not looked at yet.
         self._requested: Mapping[CgroupId, float] | None = None
+        self._places: Mapping[CgroupId, CgroupId] = {}
         # Of the workloads with a request: whether they were seen to arrive.
         self._arrived: dict[CgroupId, bool] = {}
         self._is_short = False
@@ -218,7 +219,7 @@ class MemoryGuardian:
         return [each for each in moves if each is not None]
 
     def _find_arrivals(self, sample: MemorySample, index: WorkloadIndex) -> None:
-        requested = index.memory_limits
+        requested, self._places = index.memory_limits, index.memory_places
         if requested is not self._requested:
             used = {each.cgroup: each.used_bytes for each in sample.workloads}
             # One that is new and was not read yet uses nothing.
@@ -277,14 +278,15 @@ class MemoryGuardian:
             f"{format_bytes(capacity)}"
         )
         spare = report.room_bytes - report.needed_bytes
-        requested = self._requested or {}
+        requested, places = self._requested or {}, self._places
+        own = {places[cgroup]: wanted for cgroup, wanted in requested.items()}
         if part <= 0:
             self._tops = {}
         for use in self._limited:
             now_bytes = _now_bytes(knobs, use.cgroup)
             if now_bytes is None:
                 continue
-            most = requested.get(use.cgroup, math.inf)
+            most = own.get(use.cgroup, math.inf)
             quantum, reason = capacity / 256, needs  # a smaller move is noise
             if part > 0 and use.cgroup.hierarchy != "v2":
                 top = self._tops.setdefault(use.cgroup, use.used_bytes)
@@ -293,16 +295,17 @@ class MemoryGuardian:
                     quantum, reason = min(quantum, _ABOVE_NEED), why
             limit = limit_bytes(use, spare, now_bytes, most)
             yield _move(knobs, use.cgroup, limit, quantum, reason, now_ns)
-        # Workloads of v2 get the memory that they requested as a limit. Not below what a workload
-        # uses: the kernel would kill at once.
+        # Workloads get the memory that they requested as a limit. Not below what one uses: v2 would
+        # kill at once, and v1 reclaim in the time of the control thread.
         used = {each.cgroup: each.used_bytes for each in self._sample.workloads}
         guarded = self.guarded
         for cgroup, wanted in requested.items():
-            now_bytes = _now_bytes(knobs, cgroup)
-            if now_bytes is None or cgroup in guarded or not self._arrived[cgroup]:
+            place = places[cgroup]
+            now_bytes = _now_bytes(knobs, place)
+            if now_bytes is None or place in guarded or not self._arrived[cgroup]:
                 continue
             if wanted >= now_bytes or used.get(cgroup, 0) < wanted:
-                yield _move(knobs, cgroup, wanted, MIB, "its request", now_ns)
+                yield _move(knobs, place, wanted, MIB, "its request", now_ns)
 
 
 def _now_bytes(knobs: KnobState, cgroup: CgroupId) -> float | None:

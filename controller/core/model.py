@@ -144,6 +144,8 @@ class Workload(NamedTuple):
     of it; ``None``: it may not. ``memory_at`` is the cgroup of the memory controller on which the
     memory of this workload is limited: the parent cgroup if it contains nothing but best-effort
     work, otherwise that of the workload or its pod; ``None``: it has none there.
+    ``own_memory_at`` is that of the workload itself, for ``limit_memory_bytes``; ``None``: as
+    ``cgroup``.
     ``evictable`` is false for DaemonSet and static pods; of two workloads with equal blame the one
     of lower ``priority`` is evicted first. ``limit_cpus`` and ``limit_memory_bytes`` are what a
     best-effort workload requested, which it never exceeds; ``None``: nothing requested. The limits
@@ -174,6 +176,7 @@ class Workload(NamedTuple):
     quota_at: Target | None = None
     memory_at: Target | None = None
     resctrl_class: str = ""
+    own_memory_at: Target | None = None
 
     @property
     def whole(self) -> CgroupId:

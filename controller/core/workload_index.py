@@ -63,6 +63,8 @@ class WorkloadIndex:
     ``quota_targets`` are both. ``memory_targets`` are the cgroups of ``Workload.memory_at``, but
     those above a paused workload. ``cpu_limits`` (CPUs) and ``memory_limits``
     (bytes) are the limits that best-effort workloads requested themselves, which hold in any case.
+    ``memory_places`` has the cgroup of the memory controller for each of the latter, and
+    ``memory_placed`` all of these.
     """
 
     def __init__(
@@ -96,6 +98,12 @@ class WorkloadIndex:
             for cgroup, each in self.best_effort.items()
             if each.limit_memory_bytes is not None
         }
+        self.memory_places = {
+            cgroup: cgroup if at is None else CgroupId(at.scope, at.id)
+            for cgroup in self.memory_limits
+            for at in (self.best_effort[cgroup].own_memory_at,)
+        }
+        self.memory_placed = frozenset(self.memory_places.values())
         self.idle_targets = {
             CgroupId(each.idle_at.scope, each.idle_at.id)
             if each.idle_at and not self._has_paused(each.idle_at)

@@ -41,7 +41,7 @@ _SCAN_NS = 20 * NS_PER_SEC
 
 
 class KnobPlacer:
-    """Sets ``Workload.idle_at``, ``quota_at`` and ``memory_at``; an unchanged one stays the same.
+    """Sets the cgroups with knobs for a workload; an unchanged workload stays the same.
 
     The tree is scanned for other processes every 20 s, and when the set of directories that contain
     workloads changes. In between only added and removed workloads are examined.
@@ -151,6 +151,8 @@ class KnobPlacer:
         level = None if writes else self._memory_targets.get(folder)
         if (memory_at := level or self._own_memory(workload)) is not None:
             workload = workload._replace(memory_at=memory_at)
+        if workload.limit_memory_bytes is not None and self._has_other_memory:
+            workload = workload._replace(own_memory_at=self._memory_target(workload.path))
         quota_at = None if writes else self._quota_targets.get(folder)
         if writes is not None:
             idle_at = workload.container_of
@@ -183,6 +185,12 @@ class KnobPlacer:
             return None
         return Target(TargetKind.CGROUP, self._layout.hierarchy, inode, path)
 
+    @property
+    def _has_other_memory(self) -> bool:
+        """Whether the memory controller has a hierarchy of its own, as on v1."""
+        memory = self._memory
+        return memory is not None and memory.hierarchy != self._layout.hierarchy
+
     def _own_memory(self, workload: Workload) -> Target | None:
         """Return the cgroup of the memory controller of a workload, or of the pod around it."""
         whole = workload.container_of
@@ -198,8 +206,7 @@ class KnobPlacer:
             inode = folder.stat().st_ino
         except OSError:  # none there, or removed just now
             return None
-        is_other = memory.hierarchy != self._layout.hierarchy
-        if is_other and kubelet_writes_weight(f"{path}/*") is None:
+        if self._has_other_memory and kubelet_writes_weight(f"{path}/*") is None:
             # First those that are limited: what is forked meanwhile is in the second list only.
             limited = _processes(folder)
             strange = limited - _processes(self._layout.mount / path[1:])

@@ -63,7 +63,8 @@ class WorkloadStory(Story):
         best_effort = [each for each in found if each.qos is QosClass.BE]
         self._groups = {each.core_group or BEST_EFFORT for each in best_effort}
         self._parents = {each.quota_at[1:3] for each in best_effort if each.quota_at is not None}
-        self._memory = {each.memory_at[1:3] for each in best_effort if each.memory_at is not None}
+        limited = (at for each in best_effort for at in (each.memory_at, each.own_memory_at))
+        self._memory = {at[1:3] for at in limited if at is not None}
         if not found:
             return
         self._names.update(each.name for each in found)

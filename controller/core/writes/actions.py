@@ -139,7 +139,7 @@ def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex) -> bool:
     if knob is Knob.SCHED_IDLE:
         return cgroup in index.idle_targets
     if knob is Knob.MEMORY_MAX:
-        return cgroup in index.memory_targets or cgroup in index.memory_limits
+        return cgroup in index.memory_targets or cgroup in index.memory_placed
     if knob is Knob.CPU_QUOTA and cgroup in index.quota_targets:
         return True
     return cgroup in index.best_effort or (knob in SERVICE_KNOBS and cgroup in index.sensitive)

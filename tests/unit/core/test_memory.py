@@ -237,20 +237,31 @@ def test_what_is_guarded_is_known_while_the_guard_is_on() -> None:
     assert node.guard.guarded == frozenset()
 
 
+OTHER = Target(TargetKind.CGROUP, "memory", 77, JOB.path)
+
+
 def own_limit(
-    limit: str, used: int | None, *, wanted: int = 64, original: str = "max", runs: bool = False
+    limit: str,
+    used: int | None,
+    *,
+    wanted: int = 64,
+    original: str = "max",
+    runs: bool = False,
+    at: Target | None = None,
 ) -> str:
     """Return the value that is written for a job that requested *wanted* MiB; empty for none.
 
-    The job arrives in the second look, unless it *runs* already in the first one.
+    The job arrives in the second look, unless it *runs* already in the first one. On v1 the cgroup
+    *at* is that of its memory.
     """
-    job = JOB._replace(limit_memory_bytes=wanted * MIB)
+    job = JOB._replace(limit_memory_bytes=wanted * MIB, own_memory_at=at)
+    place = at or target_of(job)
     guard, knobs, index = MemoryGuardian(), KnobState(), WorkloadIndex([job], {})
     readings = tuple(
         KnobReading(target, Knob.MEMORY_MAX, KnobValue(now), None if now == first else first)
         for target, now, first in (
             (LEVEL, KnobValue("max"), KnobValue("max")),
-            (target_of(job), KnobValue(limit), KnobValue(original)),
+            (place, KnobValue(limit), KnobValue(original)),
         )
     )
     knobs.update(readings, [], True, 1)
@@ -264,7 +275,7 @@ def own_limit(
         guard.update(MemorySample(0, 100 * MIB, (level,), came), SETTINGS, index, 1)
     guard.update(MemorySample(0, 100 * MIB, (level,), jobs), SETTINGS, index, 1)
     actions = guard.actions(knobs, True, 1)
-    found = [each.value for each in actions if each.target == target_of(job)]
+    found = [each.value for each in actions if each.target == place]
     return found[0] if found else ""
 
 
@@ -272,6 +283,7 @@ def target_of(workload: Workload) -> Target:
     return Target(TargetKind.CGROUP, *workload.cgroup, workload.path)
 
 
+@pytest.mark.parametrize("at", [None, OTHER])
 @pytest.mark.parametrize(
     ("limit", "used", "wanted", "written"),
     [
@@ -285,9 +297,9 @@ def target_of(workload: Workload) -> Target:
     ],
 )
 def test_a_request_of_memory_is_a_limit_where_it_does_not_kill(
-    limit: str, used: int | None, wanted: int, written: str
+    limit: str, used: int | None, wanted: int, written: str, at: Target | None
 ) -> None:
-    assert own_limit(limit, used, wanted=wanted) == written
+    assert own_limit(limit, used, wanted=wanted, at=at) == written
 
 
 def test_a_workload_that_runs_already_gets_no_limit_that_could_end_it() -> None:

@@ -366,6 +366,29 @@ def test_a_cgroup_of_another_path_or_with_other_processes_is_not_limited(
     }
 
 
+def test_a_requested_limit_of_memory_has_the_cgroup_of_the_workload_itself(
+    memory_tree: MemoryTree,
+) -> None:
+    tree = memory_tree
+    for name in ("asks", "absent", "silent"):
+        tree.add(f"/batch/{name}", QosClass.BE)
+    tree.mirror("/batch", "")
+    tree.mirror("/batch/asks")
+    *asking, silent = tree.workloads
+    tree.workloads = (*(each._replace(limit_memory_bytes=1 << 20) for each in asking), silent)
+    tree.place()
+    found = {
+        each.name: None if at is None else (at.scope, at.path)
+        for each in tree.workloads
+        for at in (each.own_memory_at,)
+    }
+    assert found == {
+        "/batch/asks": ("memory", "/batch/asks"),
+        "/batch/absent": None,
+        "/batch/silent": None,
+    }
+
+
 def test_memory_of_a_level_is_limited_no_more_when_a_service_comes(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v2", MemoryHierarchy("v2", tmp_path))
     tree.add("/batch/job", QosClass.BE)
