@@ -3,8 +3,10 @@
 """Best-effort pods with CPU limits on a real node: every container starts, resizes, is squeezed."""
 
 from collections.abc import Iterator, Mapping
+import os
 from pathlib import Path
 import re
+import signal
 import sys
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.kube.client import Json
 from tests.kube.cluster import resources
 from tests.kube.node_programs import NODE, container
 from tests.kube.real_node import RealNode
+from tests.support.cgroups import children_of
 from tests.support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
@@ -42,8 +45,6 @@ PROFILE = {
     "be_share_min": "0%",
     # More than the quota of a service with the limit 100m.
     "cpu_burst": "20ms",
-    # On a busy machine a container may get little anyway; below its floor it has no quota.
-    "knobs": {"cpu.quota": {"floor": "40mcpu", "squeeze": "10/s"}},
 }
 # What kubelet logs if it or runc cannot write to a cgroup.
 CGROUP_ERROR = re.compile(
@@ -52,16 +53,25 @@ CGROUP_ERROR = re.compile(
 
 
 class Agent:
-    """The agent on the node, outside its pods."""
+    """The agent on the node, outside its pods; *kubernetes* is more for that section.
 
-    def __init__(self, node: RealNode, home: Path) -> None:
+    On a busy machine a container may get little anyway; below its *floor* it has no quota.
+    """
+
+    def __init__(
+        self, node: RealNode, home: Path, kubernetes: Json | None = None, floor: str = "40mcpu"
+    ) -> None:
         self._node, self._home = node, home
+        self._knobs = {"cpu.quota": {"floor": floor, "squeeze": "10/s"}}
         self._process: Process | None = None
         self._profile = home / "default.yaml"
         config = {
             **{"mode": "enforce", "profiles": [str(self._profile)]},
             **{"state_dir": f"{home}/state", "data_dir": f"{home}/data"},
-            "kubernetes": {"node": NODE, "kubeconfig": str(node.admin_kubeconfig)},
+            "kubernetes": {
+                **{"node": NODE, "kubeconfig": str(node.admin_kubeconfig)},
+                **(kubernetes or {}),
+            },
             # The waits of the service for itself would end the squeeze for half a minute.
             "law": {"verify_squeeze": False},
         }
@@ -72,7 +82,8 @@ class Agent:
 
         *yields*: best-effort work has the lowest weight while the service runs.
         """
-        self._profile.write_text(yaml.safe_dump(PROFILE | {"sched_idle": yields}))
+        profile = PROFILE | {"sched_idle": yields, "knobs": self._knobs}
+        self._profile.write_text(yaml.safe_dump(profile))
         program = (sys.executable, "-m", "controller.cli.main")
         command = [*program, "run", "--config", str(self._home / "config.yaml")]
         host = self._node.host
@@ -92,6 +103,21 @@ class Agent:
             process, self._process = self._process, None
             process.stop(within_s=DEADLINE_S)
             assert process.popen.returncode == 0, process.log.read_text()
+
+    def kill(self) -> None:
+        """Kill the guardian and the agent, which have no time to restore anything."""
+        assert self._process is not None
+        process, self._process = self._process.popen, None
+        pids = [process.pid, *children_of(process.pid)]
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                os.kill(pid, signum)
+        process.wait(DEADLINE_S)
+
+    def release(self) -> None:
+        """Restore every knob as an operator does after the agent was killed."""
+        program = (sys.executable, "-m", "controller.cli.main")
+        self._node.host.run(*program, "release", "--state-dir", f"{self._home}/state")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -134,7 +160,8 @@ def statuses(pod: Json) -> dict[str, Json]:
 
 
 def pod_cgroup(node: RealNode, pod: Json) -> Path:
-    level = {"Burstable": "burstable/", "Guaranteed": ""}[pod["status"]["qosClass"]]
+    levels = {"Burstable": "burstable/", "Guaranteed": "", "BestEffort": "besteffort/"}
+    level = levels[pod["status"]["qosClass"]]
     return node.host.cgroup("cpu", f"kubepods/{level}pod{pod['metadata']['uid']}")
 
 
@@ -321,12 +348,27 @@ def test_a_squeezed_pod_with_resources_of_its_own_is_resized(
 def test_containers_are_as_kubelet_made_them_after_the_agent(
     node: RealNode, namespace: str, agent: Agent
 ) -> None:
-    guaranteed = {"limits": {"cpu": "300m", "memory": "64Mi"}}
+    def guaranteed(limit: str) -> Json:
+        return {kind: {"cpu": limit, "memory": "64Mi"} for kind in ("limits", "requests")}
+
     pods = [
         node.run_pod(namespace, "burstable", cpu("500m"), HOG, labels=BATCH),
-        node.run_pod(namespace, "guaranteed", guaranteed, HOG, labels=BATCH),
+        node.run_pod(namespace, "guaranteed", guaranteed("300m"), HOG, labels=BATCH),
     ]
-    before = [knobs(pod_cgroup(node, pod)) for pod in pods]
+    mains = [cgroup(node, pod, "main") for pod in pods]
+
+    def found() -> list[dict[str, str]]:
+        return [knobs(pod_cgroup(node, pod)) for pod in pods]
+
+    def update(amounts: list[Json]) -> None:
+        """Have the container runtime write all limits of each container again."""
+        for pod, each in zip(pods, amounts, strict=True):
+            resize(node, pod, {"containers": [{"name": "main", "resources": each}]})
+        for pod, each in zip(pods, amounts, strict=True):
+            wait_for_resize(node, pod, "main", each)
+
+    first, second = ([cpu("500m"), guaranteed("300m")], [cpu("600m", "100m"), guaranteed("200m")])
+    made = found()
     agent.start()
     for pod in pods:
         squeezed(node, pod, "main")
@@ -334,4 +376,15 @@ def test_containers_are_as_kubelet_made_them_after_the_agent(
     # A knob of its own: it may be written in another tick than the quota.
     node.wait("the lowest weights", lambda: {file.read_text() for file in shares} == {"2\n"})
     agent.stop()
-    assert [knobs(pod_cgroup(node, pod)) for pod in pods] == before
+    assert found() == made
+    update(second)
+    now = [(quota(path), (path / "cpu.shares").read_text()) for path in mains]
+    assert now == [(0.6, "102\n"), (0.2, "204\n")]  # 100 and 200 thousandths of 1024
+    agent.start()
+    for pod in pods:
+        squeezed(node, pod, "main")
+    agent.kill()
+    assert [quota(path) for path in mains] != [0.6, 0.2]
+    agent.release()
+    update(first)
+    assert found() == made

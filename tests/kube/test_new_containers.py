@@ -96,10 +96,11 @@ def test_a_container_has_its_knobs_before_its_first_instruction(
         if after["late"] != before["late"]:
             return False  # on a busy machine an answer may come before the tick is over
         idle, quota_us = map(int, seen.split())
-        assert idle == 1 and quota_us > 0
-        return True
+        assert idle == 1
+        # On a busy machine the hogs get so little that the squeeze ends for a while.
+        return quota_us > 0
 
-    eventually("a pod for which all ticks were in time", try_pod)
+    eventually("a pod in a squeeze for which all ticks were in time", try_pod)
 
 
 def kill_container(agent: Json, node: RealNode) -> None:
