@@ -110,7 +110,7 @@ class CpuChannel:
         innocent = self.loops.is_ruled_out and other <= 0
         new, least = self._newcomers, max(floor, self.rung.floor_each)
         new.update(
-            *(present, blocked, self.rung.wants, tracker.active, least),
+            *(present, blocked, self.rung.wants, tracker.active, least, context.now_ns),
             squeezed=self.rung.engaged and demand > 0 and not innocent,
         )
 
@@ -123,7 +123,7 @@ class CpuChannel:
             return use | new.wants
 
         def find_harm(wants: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
-            return self._harm(claims, tracker, wants)
+            return new.without_evidence(self._harm(claims, tracker, wants))
 
         def find_growth() -> float:
             # So that a new workload does not wait a second for its quota. Nobody is limited below

@@ -6,17 +6,20 @@ The want of a workload is measured when it has run. A newcomer has the floor unt
 has a quota before its first instruction. That is the floor of the configuration, also where many
 workloads have lower ones: the container runtime runs in a new cgroup first, and needs some 30 ms.
 A newcomer that uses much of the floor is limited by it, and its use no longer tells its want. It is
-taken to want as much as the others do on average.
+taken to want as much as the others do on average, and for some seconds to do as much harm as the
+worst of them: there is no evidence yet, and without any it would not be limited.
 """
 
 from collections.abc import Collection, Container, Mapping
 
 from controller.core.model import CgroupId
+from controller.core.units import NS_PER_SEC
 
 __all__ = ("Newcomers",)
 
-# The use is averaged over two seconds: with the floor a busy workload reaches this part in 1.4 s.
 _MUCH = 0.5
+# Evidence of harm is that of some seconds.
+_UNPROVEN_NS = 5 * NS_PER_SEC
 
 
 class Newcomers:
@@ -25,10 +28,12 @@ class Newcomers:
     A newcomer is none any more as soon as the squeeze is divided by its want.
     """
 
-    __slots__ = ("_known", "waiting", "wants")
+    __slots__ = ("_known", "_proven_ns", "waiting", "wants")
 
     def __init__(self) -> None:
         self._known: Collection[CgroupId] = ()
+        # When there is evidence of what they do.
+        self._proven_ns: dict[CgroupId, int] = {}
         self.waiting: tuple[CgroupId, ...] = ()
         self.wants: dict[CgroupId, float] = {}
 
@@ -39,6 +44,7 @@ class Newcomers:
         divided: Mapping[CgroupId, float],
         use: Mapping[CgroupId, float],
         floor: float,
+        now_ns: int,
         *,
         squeezed: bool,
     ) -> None:
@@ -49,6 +55,11 @@ class Newcomers:
         :param use: the CPUs of those that use any; a newcomer has *floor*.
         :param squeezed: whether a service is protected by limits of best-effort work now.
         """
+        self._proven_ns = {
+            each: proven_ns
+            for each, proven_ns in self._proven_ns.items()
+            if squeezed and now_ns < proven_ns
+        }
         before = {*self.waiting, *self.wants}
         if present is not self._known:
             before.update(each for each in present if each not in self._known)
@@ -67,3 +78,11 @@ class Newcomers:
             else:
                 wants[cgroup] = used if cgroup in blocked else max(used, average)
         self.waiting, self.wants = tuple(waiting), wants
+        self._proven_ns |= dict.fromkeys(wants, now_ns + _UNPROVEN_NS)
+
+    def without_evidence(self, harm: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:
+        """Return *harm* with the largest one for newcomers of which there is no evidence yet."""
+        if not self._proven_ns:
+            return harm
+        most = max(harm.values(), default=1.0)
+        return {each: most if each in self._proven_ns else own for each, own in harm.items()}

@@ -8,6 +8,7 @@ import pytest
 
 from controller.core.channels.newcomers import Newcomers
 from controller.core.model import CgroupId
+from controller.core.units import NS_PER_SEC
 
 OLD, NEW, LATE = (CgroupId("cpu", number) for number in (1, 2, 3))
 FLOOR = 0.1
@@ -18,6 +19,7 @@ class Stepper:
 
     def __init__(self) -> None:
         self.newcomers = Newcomers()
+        self.now_ns = 0
         self.present: tuple[CgroupId, ...] = (OLD,)
         self.divided: dict[CgroupId, float] = {OLD: 1.0}
         self.step(squeezed=False)
@@ -30,7 +32,11 @@ class Stepper:
         squeezed: bool = True,
     ) -> tuple[tuple[CgroupId, ...], Mapping[CgroupId, float]]:
         new = self.newcomers
-        new.update(self.present, blocked, self.divided, use or {}, FLOOR, squeezed=squeezed)
+        self.now_ns += NS_PER_SEC
+        new.update(
+            *(self.present, blocked, self.divided, use or {}, FLOOR, self.now_ns),
+            squeezed=squeezed,
+        )
         return new.waiting, new.wants
 
 
@@ -83,3 +89,26 @@ def test_beside_nobody_that_wants_anything_a_newcomer_wants_the_floor(stepper: S
 def test_the_use_of_one_that_cannot_be_limited_is_its_want(stepper: Stepper) -> None:
     stepper.present = (OLD, NEW)
     assert stepper.step({NEW: 0.06}, frozenset({NEW})) == ((), {NEW: 0.06})
+
+
+def test_for_some_seconds_a_newcomer_counts_as_the_worst(stepper: Stepper) -> None:
+    harm = {OLD: 0.5, NEW: 0.02}
+    assert stepper.newcomers.without_evidence(harm) == harm
+    stepper.present = (OLD, NEW)
+    stepper.step()
+    stepper.step({NEW: 0.06})
+    stepper.divided[NEW] = 1.0
+    for _ in range(4):
+        stepper.step()
+        assert stepper.newcomers.without_evidence(harm) == {OLD: 0.5, NEW: 0.5}
+    stepper.step()
+    assert stepper.newcomers.without_evidence(harm) == harm
+
+
+def test_after_a_squeeze_evidence_counts_at_once(stepper: Stepper) -> None:
+    harm = {OLD: 0.5, NEW: 0.02}
+    stepper.present = (OLD, NEW)
+    stepper.step()
+    stepper.step({NEW: 0.06})
+    stepper.step(squeezed=False)
+    assert stepper.newcomers.without_evidence(harm) == harm
