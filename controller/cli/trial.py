@@ -116,8 +116,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from controller.cli.trial_agent import HostAgent, SystemClock
     from controller.cli.trial_publisher import Publisher
     from controller.cli.trial_text import announcement, progress
-    from controller.trial.blocks import Pair, Results, append, start
-    from controller.trial.runner import Runner, TrialEndError
+    from controller.trial.blocks import Arm, Pair, Results, append, start
+    from controller.trial.runner import HarmError, Runner, TrialEndError
 
     design, most_harm = _design(arguments)
     config, state_dir = find_config(arguments), find_state_dir(arguments)
@@ -130,7 +130,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(problem, FAILED)
     path, data_dir = _file(arguments), find_data_dir(arguments)
     node = _node(page)
-    publisher = Publisher(config, node) if arguments.publish else None
+    publisher = Publisher(config, node, design.policy) if arguments.publish else None
     start(path, node, design)
     _say(announcement(design, path, data_dir))
     runner = Runner(agent, SystemClock(), design, most_harm)
@@ -149,6 +149,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 _say([f"not published, which the next pair makes good: {problem}"])
     except TrialEndError as error:
         ended = str(error)
+        # The pairs until then are too few for a verdict, which would let the harm go on.
+        hurts = isinstance(error, HarmError) and error.arm is Arm.ENFORCE
+        if hurts and publisher is not None and (problem := publisher.publish(pairs, time.time())):
+            _say([f"the harm was not published: {problem}"])
     except KeyboardInterrupt:
         _tell(arguments, [Results(node, design, pairs)], "interrupted")
         raise

@@ -3,34 +3,43 @@
 """Publishes the pairs of a trial in an annotation of the Node, from which a rollout reads them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from controller.config.load import load
+from controller.config.policies import Policy
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.node import change_node
-from controller.rollout.summary import TRIAL_KEY, encode
+from controller.rollout.summary import TRIAL_KEY, Trial, encode
 from controller.trial.blocks import Pair, TrialError
 
 __all__ = ("Publisher",)
+
+_REPLACE = "replace_profiles"
 
 
 class Publisher:
     """Publishes at the Node *node* with the credentials that the configuration *config* names.
 
+    :param policy: what the trial compares; empty: enforcing with pausing.
     :raises ConfigError: the configuration is invalid.
-    :raises TrialError: it has no section ``kubernetes``.
+    :raises TrialError: it has no section ``kubernetes``, or no such policy.
     """
 
-    def __init__(self, config: Path, node: str) -> None:
-        kubernetes = load(config).kubernetes
-        if kubernetes is None:
+    def __init__(self, config: Path, node: str, policy: str) -> None:
+        found = load(config)
+        if found.kubernetes is None:
             raise TrialError("--publish needs a section kubernetes in the configuration")
-        self._api, self._node = Api(kubernetes.kubeconfig), node
+        self._api, self._node = Api(found.kubernetes.kubeconfig), node
+        self._compared = _compared(found.policies, policy) if policy else Trial()
 
-    def publish(self, pairs: Sequence[Pair]) -> str:
-        """Write the summary of *pairs*; return why that failed, empty if it did not."""
-        annotations = {TRIAL_KEY: encode(pairs)}
+    def publish(self, pairs: Sequence[Pair], hurt_s: float | None = None) -> str:
+        """Write the summary of *pairs*; return why that failed, empty if it did not.
+
+        :param hurt_s: when the policy hurt a service so much that the trial ended.
+        """
+        annotations = {TRIAL_KEY: encode(replace(self._compared, pairs=pairs, hurt_s=hurt_s))}
         try:
             found = change_node(
                 self._api, self._node, lambda _: {"metadata": {"annotations": annotations}}
@@ -38,3 +47,11 @@ class Publisher:
         except (ApiError, ApiUnreachable) as error:
             return str(error)
         return "" if found else f"there is no Node {self._node!r}"
+
+
+def _compared(policies: Sequence[Policy], name: str) -> Trial:
+    for policy in policies:
+        if policy.name == name:
+            also = tuple(sorted(policy.sets.keys() - {_REPLACE}))
+            return Trial(policy=name, replaces=policy.sets.get(_REPLACE, {}), also=also)
+    raise TrialError(f"the configuration has no policy {name}: was it changed meanwhile?")

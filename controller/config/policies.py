@@ -39,14 +39,19 @@ _MOST_ADJACENT = 64
 class Policy:
     """An entry of ``policies``. ``nodes`` is ``None``: all of them. Without ``windows``: always.
 
-    ``place`` is its index in the file.
+    ``place`` is its index in the file. ``sets`` is what it sets, in the form of the file.
     """
 
     name: str
     place: int
     nodes: LabelSelector | None
     windows: tuple[Window, ...]
-    sets_mode: bool
+    sets: Mapping[str, Any]
+
+    @property
+    def sets_mode(self) -> bool:
+        """Whether it sets the mode."""
+        return "mode" in self.sets
 
     def end_s(self, now_s: float) -> float | None:
         """Return when its present window ends; ``None``: it is in none."""
@@ -146,9 +151,8 @@ def build_policies(
         if model.name in (each.name for each in policies):
             text = f"{model.name!r} is already the name of a policy"
             problems.append(document.problem((*at, "name"), text))
-        sets_mode = "mode" in changes
         policies.append(
-            Policy(name=model.name, place=place, nodes=nodes, windows=windows, sets_mode=sets_mode)
+            Policy(name=model.name, place=place, nodes=nodes, windows=windows, sets=changes)
         )
     return tuple(policies)
 

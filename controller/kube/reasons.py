@@ -90,6 +90,11 @@ class Reason(Explained):
     RESUMED = "ProtectionResumed", "Node", "The pause of the agent ended."
     ROLLOUT_PENDING = "RolloutPending", "ConfigMap", "The rollout waits for its canary nodes."
     ROLLOUT_CANARY = "RolloutCanary", "ConfigMap", "The canary nodes try the candidate."
+    ROLLOUT_LEFT_OUT = (
+        "RolloutTrialsLeftOut",
+        "ConfigMap",
+        "Trials of canary nodes do not count; the note says of how many nodes and why.",
+    )
     ROLLOUT_SOAKING = (
         "RolloutSoaking",
         "ConfigMap",

@@ -7,20 +7,23 @@ write of the profiles, which has the same result. Every write names the version 
 the decision was made from: after a conflict the next look decides again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 import logging
 
 from controller.config.yaml_document import ConfigError
+from controller.core.units import count
+from controller.host.names import printable
 from controller.kube.client.api import Api, PatchKind, segment
 from controller.kube.client.errors import ApiInvalidResponse
-from controller.kube.events import Events, Regarding
+from controller.kube.events import Events, EventType, Regarding
 from controller.kube.node import Json, annotation, mapping
 from controller.kube.reasons import Reason
-from controller.rollout.decision import Seen, Write, applied, step, wanted
-from controller.rollout.spec import Proposal, promoted_text, read_proposal
+from controller.rollout.decision import Seen, Write, applied, reasons, step, wanted
+from controller.rollout.evidence import trial_of
+from controller.rollout.spec import Proposal, RolloutModel, promoted_text, read_proposal
 from controller.rollout.state import STATE_KEY, Phase, State, StateError, read, text
-from controller.rollout.summary import TRIAL_KEY, SummaryError, decode
-from controller.trial.blocks import Pair
+from controller.rollout.summary import TRIAL_KEY, SummaryError, Trial
 
 __all__ = ("Controller",)
 
@@ -28,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 # More canary nodes say no more, and would make a look slow.
 _MOST_NODES = 200
+# Nodes that a line of the log names.
+_MOST_NAMES = 5
 _REASONS = {
     Phase.PENDING: Reason.ROLLOUT_PENDING,
     Phase.CANARY: Reason.ROLLOUT_CANARY,
@@ -51,7 +56,8 @@ class Controller:
         maps = f"/api/v1/namespaces/{segment(namespace)}/configmaps"
         self._rollout_path = f"{maps}/{segment(rollout)}"
         self._profiles_path = f"{maps}/{segment(profiles)}"
-        self._told: Mapping[str, str] = {}
+        self._told: Mapping[str, list[str]] = {}
+        self._warned: tuple[str, Phase] | None = None
         self.state: State | None = None
         self.problem = ""
 
@@ -77,11 +83,13 @@ class Controller:
         spec, proposal = read_proposal(mapping(rollout, "data"), mapping(profiles, "data"))
         stored = mapping(rollout, "data").get(STATE_KEY)
         before = None if stored is None else read(str(stored))
-        seen = Seen(proposal=proposal, nodes=self._pairs(spec.nodes))
+        nodes, left_out = self._trials(spec)
+        seen = Seen(proposal=proposal, nodes=nodes, left_out=left_out)
         after = step(before, seen, now_s, passed_s)
         if after is not None and after != before:
             rollout = self._save(rollout, after)
             self._tell(rollout, before, after)
+        self._tell_left_out(rollout, after, left_out)
         write = wanted(after, seen)
         if write is not None and after is not None and proposal is not None:
             self._write(profiles, proposal, write)
@@ -114,18 +122,47 @@ class Controller:
             return
         message = after.conditions[0].message
         _log.info("rollout: %s: %s", after.phase, message)
-        uid = str(mapping(rollout, "metadata").get("uid", ""))
-        about = Regarding("ConfigMap", self._namespace, self._name, uid)
-        kind = after.phase is Phase.ROLLED_BACK
-        topic = after.digest
-        self._events.emit(
-            about, _REASONS[after.phase], message, "Warning" if kind else "Normal", topic
-        )
+        kind: EventType = "Warning" if after.phase is Phase.ROLLED_BACK else "Normal"
+        about = self._about(rollout)
+        self._events.emit(about, _REASONS[after.phase], message, kind, after.digest)
 
-    def _pairs(self, labels: Mapping[str, str]) -> Mapping[str, Sequence[Pair]]:
-        """Return the pairs of each canary node, none for one whose summary is not valid."""
-        found: dict[str, Sequence[Pair]] = {}
+    def _tell_left_out(
+        self, rollout: Json, state: State | None, left_out: Mapping[str, str]
+    ) -> None:
+        """Log which trials do not count, at each change; emit an Event, once in a phase.
+
+        A node may change its annotation all the time, and must not use up the Events.
+        """
+        nodes: dict[str, list[str]] = defaultdict(list)
+        for name, reason in sorted(left_out.items()):
+            nodes[reason].append(name)
+        for reason, names in nodes.items():
+            if self._told.get(reason) != names:
+                first = ", ".join(map(printable, names[:_MOST_NAMES]))
+                more = "" if len(names) <= _MOST_NAMES else ", ..."
+                _log.warning(
+                    "%s of %s is left out (%s%s): %s",
+                    *(TRIAL_KEY, count(len(names), "node"), first, more, reason),
+                )
+        self._told = nodes
+        if not left_out or state is None or state.phase not in (Phase.CANARY, Phase.SOAKING):
+            return
+        phase = state.digest, state.phase
+        if self._warned != phase:
+            self._warned = phase
+            about, note = self._about(rollout), "; ".join(reasons(left_out))
+            topic = f"{state.phase} {state.digest}"
+            self._events.emit(about, Reason.ROLLOUT_LEFT_OUT, note, "Warning", topic)
+
+    def _about(self, rollout: Json) -> Regarding:
+        uid = str(mapping(rollout, "metadata").get("uid", ""))
+        return Regarding("ConfigMap", self._namespace, self._name, uid)
+
+    def _trials(self, spec: RolloutModel) -> tuple[Mapping[str, Trial], Mapping[str, str]]:
+        """Return the trial of each canary node, and why those of some nodes are left out."""
+        found: dict[str, Trial] = {}
         problems: dict[str, str] = {}
+        labels = spec.nodes
 
         def add(node: Json) -> None:
             meta = mapping(node, "metadata")
@@ -134,17 +171,13 @@ class Controller:
                 return
             if any(own.get(key) != value for key, value in labels.items()):
                 return  # a proxy may answer in place of the server
-            found[name] = ()
+            found[name] = Trial()
             try:
-                found[name] = decode(annotation(node, TRIAL_KEY) or "[1,[]]")
+                found[name] = trial_of(spec, annotation(node, TRIAL_KEY))
             except SummaryError as error:
                 problems[name] = str(error)
 
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         # "0": the state in the server's memory; the next look sees what is newer.
         self._api.items("/api/v1/nodes", {"labelSelector": selector, "resourceVersion": "0"}, add)
-        for name, problem in problems.items():
-            if self._told.get(name) != problem:
-                _log.warning("node %s: %s is left out: %s", name, TRIAL_KEY, problem)
-        self._told = problems
-        return found
+        return found, problems

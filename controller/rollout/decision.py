@@ -6,23 +6,24 @@ Pure: time is an argument. Each step follows from what is stored, so a controlle
 between two writes goes on where it stood.
 
 Each node has one verdict, and the median of them counts. So fewer than half of the nodes, whatever
-they claim, cannot turn the verdict of the others.
+they claim, cannot turn the verdict of the others. How many pairs a node has gives it no weight.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from controller.core.units import NS_PER_SEC, count
 from controller.rollout.spec import Gain, Proposal, RolloutModel
 from controller.rollout.state import Phase, State, enter, note
+from controller.rollout.summary import Trial
 from controller.trial.analysis import Kind, Verdict, analyse
-from controller.trial.blocks import Pair
 
-__all__ = ("Seen", "Write", "applied", "step", "wanted")
+__all__ = ("Seen", "Write", "applied", "reasons", "step", "wanted")
 
 _ORDER = (Verdict.WORSE, Verdict.NO_DIFFERENCE, Verdict.BETTER)
-_WAITING = "not judged"
+_WAITING, _LEFT_OUT = "not judged", "left out"
 _GONE = "CandidateGone", "the profiles no longer have the candidate"
 
 
@@ -35,13 +36,15 @@ class Write(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the cluster shows: the proposal, and the pairs of each canary node.
+    """What the cluster shows: the proposal, and the trial of each canary node.
 
-    ``proposal`` is ``None``: the profiles have no candidate.
+    ``proposal`` is ``None``: the profiles have no candidate. ``left_out`` has the reason for each
+    node whose trial does not count; in ``nodes`` it has one without pairs.
     """
 
     proposal: Proposal | None
-    nodes: Mapping[str, Sequence[Pair]]
+    nodes: Mapping[str, Trial]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def step(state: State | None, seen: Seen, now_s: float, passed_s: float) -> State | None:
@@ -96,13 +99,16 @@ def _pending(state: State, spec: RolloutModel, seen: Seen, now_s: float) -> Stat
 
 
 def _judged(state: State, spec: RolloutModel, seen: Seen, now_s: float) -> State:
-    verdicts = [_node_verdict(spec, pairs, state.canary_since_s) for pairs in seen.nodes.values()]
+    verdicts = [_node_verdict(spec, trial, state.canary_since_s) for trial in seen.nodes.values()]
     given = sorted(_ORDER.index(each) for each in verdicts if each is not None)
     counts = {str(each): given.count(place) for place, each in enumerate(_ORDER)}
-    state = replace(state, nodes={**counts, _WAITING: verdicts.count(None)})
+    left_out = len(seen.left_out)
+    waiting = verdicts.count(None) - left_out
+    state = replace(state, nodes={**counts, _WAITING: waiting, _LEFT_OUT: left_out})
     # With an even number of nodes the worse one of the two in the middle.
     median = _ORDER[given[(len(given) - 1) // 2]] if len(given) >= spec.least_nodes else None
     told = ", ".join(f"{name}: {number}" for name, number in state.nodes.items())
+    told += "".join(f"; {each}" for each in reasons(seen.left_out))
     if median is Verdict.WORSE:
         return enter(state, Phase.ROLLED_BACK, now_s, "Worse", f"the median node is worse; {told}")
     good = median is Verdict.BETTER or (median is not None and spec.gain is Gain.NO_HARM)
@@ -117,9 +123,17 @@ def _judged(state: State, spec: RolloutModel, seen: Seen, now_s: float) -> State
     return note(state, now_s, "Soaking" if soaking else "Trying", told)
 
 
-def _node_verdict(spec: RolloutModel, pairs: Sequence[Pair], since_s: float) -> Verdict | None:
+def reasons(left_out: Mapping[str, str]) -> list[str]:
+    """Return why the trials of nodes are left out, each reason with the number of its nodes."""
+    numbers = Counter(left_out.values())
+    return [f"{count(numbers[reason], 'node')} left out: {reason}" for reason in sorted(numbers)]
+
+
+def _node_verdict(spec: RolloutModel, trial: Trial, since_s: float) -> Verdict | None:
     """Return the verdict of one node by its pairs since *since_s*, ``None``: they are too few."""
-    pairs = [pair for pair in pairs if pair.enforce.began_s >= since_s]
+    if trial.hurt_s is not None and trial.hurt_s >= since_s:
+        return Verdict.WORSE
+    pairs = [pair for pair in trial.pairs if pair.enforce.began_s >= since_s]
     if len(pairs) < spec.least_pairs:
         return None
     findings = analyse([pairs])
@@ -133,5 +147,6 @@ def _node_verdict(spec: RolloutModel, pairs: Sequence[Pair], since_s: float) -> 
 def _fresh(seen: Seen, since_s: float) -> int:
     """Return the number of nodes with a pair that began after *since_s*."""
     return sum(
-        any(pair.enforce.began_s >= since_s for pair in pairs) for pairs in seen.nodes.values()
+        any(pair.enforce.began_s >= since_s for pair in trial.pairs)
+        for trial in seen.nodes.values()
     )

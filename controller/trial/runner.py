@@ -14,7 +14,7 @@ from controller.page.view import mapping, number, records, text
 from controller.trial.blocks import Arm, Block, Design, Pair
 from controller.trial.measure import CounterResetError, Meter, Page
 
-__all__ = ("Agent", "Clock", "Runner", "TrialEndError", "is_in_force")
+__all__ = ("Agent", "Clock", "HarmError", "Runner", "TrialEndError", "is_in_force")
 
 # How often the agent is asked; it answers between two ticks.
 _ASK_EVERY_S = 2.0
@@ -28,6 +28,14 @@ _LEAST_S = 5.0
 
 class TrialEndError(Exception):
     """The trial ends before its time; the message says why."""
+
+
+class HarmError(TrialEndError):
+    """The trial ends because a service is hurt in blocks of ``arm``."""
+
+    def __init__(self, arm: Arm, message: str) -> None:
+        super().__init__(message)
+        self.arm = arm
 
 
 def is_in_force(policy: str, page: Page) -> bool:
@@ -81,8 +89,9 @@ class Runner:
 
         A pair in which the agent was started again is lost, which ``lost`` counts.
 
-        :raises TrialEndError: a service is hurt too much, another pause is in force, or the agent
-            does not answer or does not enforce.
+        :raises HarmError: a service is hurt too much.
+        :raises TrialEndError: another pause is in force, or the agent does not answer or does not
+            enforce.
         """
         try:
             for arms in self._design.order():
@@ -183,8 +192,9 @@ class Runner:
                 doing = "pausing" if arm is Arm.PAUSE else "enforcing"
                 if self._design.policy:
                     doing = f"enforcing {self._design.names[arm]}"
-                raise TrialEndError(
+                raise HarmError(
+                    arm,
                     f"{doing} hurts {service}: above its sweet point for {suffered_s:.0f} s of a "
                     f"block of {length_s:.0f} s, and {usual:.0%} of the time otherwise "
-                    "(--most-harm)"
+                    "(--most-harm)",
                 )

@@ -1,12 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A rollout at a real API server, with the rights that the chart grants."""
+"""A rollout at a real API server, with the rights that the chart grants.
+
+Trials are made up; what publishes them is the agent's own code, with the agent's rights.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from controller.cli.trial_publisher import Publisher
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.client.worker import Worker
@@ -21,13 +25,14 @@ from tests.deploy.chart import render
 from tests.kube.client import Json, Refused
 from tests.kube.cluster import Cluster
 from tests.support.kube.limits import PATIENT
-from tests.support.rollout import CANDIDATE, CURRENT, SPEC, pairs_from
+from tests.support.rollout import CANDIDATE, CURRENT, SPEC, pairs_from, tried
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
 ROLLOUT, PROFILES = "sweetpoint-rollout", "sweetpoint-profiles"
 BEGIN_S = 1.8e9
+POLICIES = "policies: [{name: canary, set: {replace_profiles: {default: fast}}}]\n"
 VALUES = {
     "rollout": {
         "enabled": True,
@@ -52,12 +57,16 @@ class Site:
         spec = SPEC.replace("canary", self.pool)
         self.make(ROLLOUT, {"rollout.yaml": spec})
         self.make(PROFILES, {"default.yaml": CURRENT, "fast.yaml": CANDIDATE})
-        cluster.make_service_account(namespace, "rollout")
+        for account in ("rollout", "agent"):
+            cluster.make_service_account(namespace, account)
         self.grant()
         client = cluster.client(namespace, "rollout")
         self.api = Api(cluster.kubeconfig(directory / "kubeconfig", client), PATIENT)
         self.admin = Api(cluster.kubeconfig(directory / "admin", cluster.admin), PATIENT)
         self.worker = Worker(self.api)
+        agent = cluster.kubeconfig(directory / "agent", cluster.client(namespace, "agent"))
+        self.config = directory / "config.yaml"
+        self.config.write_text(f"kubernetes: {{node: n1, kubeconfig: {agent}}}\n{POLICIES}")
         self.now_s, self.clock_s = BEGIN_S, 0.0
 
     def make(self, name: str, data: dict[str, str]) -> None:
@@ -66,11 +75,16 @@ class Site:
     def grant(self) -> None:
         """Grant what the chart grants, in the namespace of the test."""
         group = "rbac.authorization.k8s.io"
-        roles = {
-            each["kind"]: each["rules"]
-            for each in render(VALUES)
-            if each["kind"] in ("Role", "ClusterRole") and each["metadata"]["name"] == ROLLOUT
-        }
+        objects = [*render(VALUES)]
+        roles, of_agent = (
+            {
+                each["kind"]: each["rules"]
+                for each in objects
+                if each["kind"] in ("Role", "ClusterRole") and each["metadata"]["name"] == name
+            }
+            for name in (ROLLOUT, "sweetpoint")
+        )
+        self.cluster.grant(self.namespace, "agent", of_agent["ClusterRole"])
         path = f"/apis/{group}/v1/namespaces/{self.namespace}"
         self.cluster.admin.create(
             f"{path}/roles", {"metadata": {"name": ROLLOUT}, "rules": roles["Role"]}
@@ -91,16 +105,28 @@ class Site:
         return Loop(controller, lease, lambda: self.clock_s, lambda: self.now_s)
 
     def measure(self, less: float) -> None:
-        """Let each agent publish pairs from now on, the first one a lie, the second one rubbish."""
-        for number, node in enumerate(self.nodes):
-            told = -less if number == 0 else less
-            text = encode(pairs_from(self.now_s + 1, 10, seed=number, less=told))
-            self.publish(node, "[1,[[0]]]" if number == 1 else text)
+        """Let each agent publish pairs from now on.
+
+        The first one claims the opposite, with as many pairs as there is room for, and the second
+        one publishes what an older agent would.
+        """
+        liar, older, *honest = self.nodes
+        lie = tried(pairs_from(self.now_s + 1, 64, less=-2 * less), 4e9 if less > 0 else None)
+        self.publish(liar, encode(lie))
+        self.publish(older, "[1,[]]")
+        for number, node in enumerate(honest):
+            pairs = pairs_from(self.now_s + 1, 10, seed=number, less=less)
+            assert Publisher(self.config, node, "canary").publish(pairs) == ""
+            self.wait_for(node, encode(tried(pairs)))
         self.now_s += 700
 
     def publish(self, node: str, text: str) -> None:
         patch = {"metadata": {"annotations": {TRIAL_KEY: text}}}
         assert change_node(self.admin, node, lambda _: {**patch})
+        self.wait_for(node, text)
+
+    def wait_for(self, node: str, text: str) -> None:
+        """Wait until the server's cache, from which the controller reads, has the annotation."""
 
         def is_cached() -> bool:
             query = f"resourceVersion=0&labelSelector=pool={self.pool}"
@@ -148,7 +174,7 @@ def test_a_candidate_that_gains_is_promoted_though_the_server_is_restarted(
     site.run(first, Phase.CANARY)
     site.measure(0.3)
     site.run(first, Phase.SOAKING)
-    wanted = ["RolloutCanary", "RolloutPending", "RolloutSoaking"]
+    wanted = ["RolloutCanary", "RolloutPending", "RolloutSoaking", "RolloutTrialsLeftOut"]
     eventually("the Events", lambda: site.reasons() == wanted)
     cluster.plane.stop_server()
     try:
@@ -157,6 +183,9 @@ def test_a_candidate_that_gains_is_promoted_though_the_server_is_restarted(
         assert not first.leads
     finally:
         cluster.plane.start_server()
+    message = first.seen().state
+    assert message is not None
+    assert "1 node left out: an older agent wrote it" in message.conditions[0].message
     second = site.start("second")  # the first one is killed, and its Lease must end
     eventually("an answer", lambda: _looks(second))
     assert not second.leads
@@ -165,7 +194,8 @@ def test_a_candidate_that_gains_is_promoted_though_the_server_is_restarted(
     site.run(second, Phase.PROMOTED)
     assert "3ms" in site.data(PROFILES)["default.yaml"]
     assert site.data(PROFILES)["fast.yaml"] == CANDIDATE
-    every = sorted([*wanted, "RolloutPromoted"])
+    # The second controller warns of the trial that is left out once more.
+    every = sorted([*wanted, "RolloutPromoted", "RolloutTrialsLeftOut"])
     eventually("the last Event", lambda: site.reasons() == every)
 
 

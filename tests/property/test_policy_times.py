@@ -139,7 +139,7 @@ def test_a_policy_begins_and_ends_as_a_clock_that_never_goes_back(
     case: tuple[str, int, tuple[Window, ...]],
 ) -> None:
     name, transition, windows = case
-    policy = Policy(name="p", place=0, nodes=None, windows=windows, sets_mode=False)
+    policy = Policy(name="p", place=0, nodes=None, windows=windows, sets={})
     first, last = transition - 25 * HOUR, transition + 25 * HOUR
     expected = [*changes_by_minutes(windows, ZoneInfo(name), first, last)]
     assert [*changes_by_policy(policy, first, last)] == expected
@@ -158,7 +158,7 @@ def test_every_change_of_clocks_in_ten_years(name: str) -> None:
                 make(zone, from_min=1200, until_min=minute or 1440),
                 make(zone, from_min=minute, until_min=1200),
             ):
-                policy = Policy(name="p", place=0, nodes=None, windows=(window,), sets_mode=False)
+                policy = Policy(name="p", place=0, nodes=None, windows=(window,), sets={})
                 first, last = transition - HOUR, transition + 2 * HOUR
                 expected = [*changes_by_minutes([window], zone, first, last)]
                 assert [*changes_by_policy(policy, first, last)] == expected, (local, window)

@@ -1,15 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A made-up rollout: its ConfigMaps, and pairs of blocks of nodes that gain, lose or lie."""
+"""A made-up rollout: its ConfigMaps, and trials of nodes that gain, lose or lie."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+from controller.rollout.summary import Trial
 from controller.trial.blocks import Block, Pair
 from tests.support.trial import noisy_pairs
 
-__all__ = ("CANDIDATE", "CURRENT", "SPEC", "pairs_from", "profile")
+__all__ = ("CANDIDATE", "CURRENT", "SPEC", "pairs_from", "profile", "tried")
 
 
 def profile(name: str, milliseconds: int) -> str:
@@ -26,6 +27,11 @@ least_pairs: 6
 soak: 10m
 within: 60m
 """
+
+
+def tried(pairs: Sequence[Pair], hurt_s: float | None = None) -> Trial:
+    """Return a trial of the candidate with *pairs*."""
+    return Trial(pairs=pairs, policy="canary", replaces={"default": "fast"}, hurt_s=hurt_s)
 
 
 @cache

@@ -34,6 +34,7 @@ from controller.host.names import did_you_mean
 
 __all__ = (
     "MAX_POLICIES",
+    "POLICY",
     "LabelKey",
     "LabelValue",
     "PolicyModel",
@@ -43,6 +44,7 @@ __all__ = (
 )
 
 MAX_POLICIES = 16
+POLICY = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _MAX_TIMES = 8
 _MAX_LABELS = 16
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -189,7 +191,7 @@ def _find_zone(name: str) -> tzinfo | None:
 class PolicyModel(Strict):
     """Keys with other values on some nodes, at some times, or both."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    name: Annotated[str, Field(pattern=POLICY)]
     """Name of the policy in log, metrics and commands."""
     nodes: SelectorModel | None = None
     """Which nodes the policy is for, by labels of the Node; without it all."""

@@ -2,16 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pairs of a trial in the annotation of the Node."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+import os
 from pathlib import Path
+import signal
 
 import pytest
 
+from controller.cli.main import main
 from controller.cli.trial_publisher import Publisher
-from controller.rollout.summary import TRIAL_KEY, decode
+from controller.rollout.summary import TRIAL_KEY, Trial, decode
 from controller.trial.blocks import TrialError
 from tests.support.kube.api_stand_in import ApiStandIn, status
 from tests.support.rollout import pairs_from
+from tests.support.trial import MadeAgent
 
 NODE = "/api/v1/nodes/n1"
 
@@ -23,24 +28,61 @@ def server() -> Iterator[ApiStandIn]:
         yield server
 
 
-def config(server: ApiStandIn, directory: Path) -> Path:
+def config(server: ApiStandIn, directory: Path, policies: str = "") -> Path:
     file = directory / "config.yaml"
     kubeconfig = server.kubeconfig(directory / "kubeconfig")
-    file.write_text(f"kubernetes: {{node: n1, kubeconfig: {kubeconfig}}}\n")
+    file.write_text(f"kubernetes: {{node: n1, kubeconfig: {kubeconfig}}}\n{policies}")
     return file
 
 
 def test_the_last_pairs_replace_those_before(server: ApiStandIn, tmp_path: Path) -> None:
-    publisher = Publisher(config(server, tmp_path), "n1")
+    publisher = Publisher(config(server, tmp_path), "n1", "")
     for count in (1, 3):
         assert publisher.publish(pairs_from(1.8e9, count)) == ""
         annotations = server.objects[NODE]["metadata"]["annotations"]
         assert annotations["other"] == "1"
-        assert len(decode(annotations[TRIAL_KEY])) == count
+        found = decode(annotations[TRIAL_KEY])
+        assert len(found.pairs) == count
+        assert (found.policy, found.replaces) == ("", {})
+
+
+POLICIES = """\
+policies:
+  - {name: night, set: {reserve: 0cpu}}
+  - name: canary
+    nodes: {matchLabels: {pool: canary}}
+    set: {replace_profiles: {default: nginx}}
+  - {name: both, set: {reserve: 0cpu, replace_profiles: {default: nginx}, memory: {guard: true}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "replaces", "also"),
+    [
+        ("night", {}, ("reserve",)),
+        ("canary", {"default": "nginx"}, ()),
+        ("both", {"default": "nginx"}, ("memory", "reserve")),
+    ],
+)
+def test_what_the_policy_sets_is_published(
+    policy: str, replaces: dict[str, str], also: tuple[str, ...], server: ApiStandIn, tmp_path: Path
+) -> None:
+    publisher = Publisher(config(server, tmp_path, POLICIES), "n1", policy)
+    assert publisher.publish((), 1.8e9) == ""
+    found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
+    expected = Trial(policy=policy, replaces=replaces, also=also, hurt_s=1.8e9)
+    assert replace(found, pairs=()) == expected
+
+
+def test_a_policy_that_the_file_does_not_have_is_refused(
+    server: ApiStandIn, tmp_path: Path
+) -> None:
+    with pytest.raises(TrialError, match="no policy other"):
+        Publisher(config(server, tmp_path, POLICIES), "n1", "other")
 
 
 def test_a_failure_is_told_and_ends_nothing(server: ApiStandIn, tmp_path: Path) -> None:
-    publisher = Publisher(config(server, tmp_path), "n1")
+    publisher = Publisher(config(server, tmp_path), "n1", "")
     server.before = lambda _: status(403, "no right")
     assert "no right" in publisher.publish(pairs_from(1.8e9, 1))
     server.before = lambda _: None
@@ -52,4 +94,40 @@ def test_a_host_without_a_cluster_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("workloads: [{name: web, cgroup: /web, class: latency-sensitive}]\n")
     with pytest.raises(TrialError, match="section kubernetes"):
-        Publisher(file, "n1")
+        Publisher(file, "n1", "")
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Handlers of signals as before the test; a trial sets them."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("suffers", "is_told"),
+    [(lambda paused: 0.1 if paused else 0.9, True), (lambda paused: 0.9 if paused else 0.1, False)],
+)
+def test_a_policy_that_hurts_is_published_though_its_trial_ends(
+    suffers: Callable[[bool], float],
+    is_told: bool,
+    server: ApiStandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = os.uname().nodename
+    server.put(f"/api/v1/nodes/{name}", {"metadata": {"name": name}})
+    agent = MadeAgent(policy="canary", suffers=suffers)
+    monkeypatch.setattr(MadeAgent, "first_page", MadeAgent.page, raising=False)
+    monkeypatch.setattr("controller.cli.trial_agent.HostAgent", lambda *_: agent)
+    monkeypatch.setattr("controller.cli.trial_agent.SystemClock", lambda: agent)
+    options = ("--for", "20m", "--block", "1m", "--seed", "1", "--policy", "canary", "--publish")
+    where = ("--config", str(config(server, tmp_path, POLICIES)))
+    assert main(["trial", *where, *options, "--blocks", str(tmp_path / "pairs")]) == 1
+    annotations = server.objects[f"/api/v1/nodes/{name}"]["metadata"]["annotations"]
+    found = decode(annotations[TRIAL_KEY])
+    assert (found.policy, len(found.pairs)) == ("canary", 1)
+    assert (found.hurt_s is not None) is is_told

@@ -17,10 +17,10 @@ from controller.rollout.controller import Controller
 from controller.rollout.loop import Loop
 from controller.rollout.metrics import RolloutCollector
 from controller.rollout.state import Phase
-from controller.rollout.summary import TRIAL_KEY, encode
+from controller.rollout.summary import TRIAL_KEY, Trial, encode
 from controller.telemetry.metrics.text import page
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
-from tests.support.rollout import CANDIDATE, CURRENT, SPEC, pairs_from
+from tests.support.rollout import CANDIDATE, CURRENT, SPEC, pairs_from, tried
 from tests.support.waiting import eventually
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
@@ -66,7 +66,7 @@ class Site:
 
     def nodes(self) -> list[dict[str, Any]]:
         labels = {name: {"pool": "canary"} for name in self.annotations} | {"other": {}}
-        text = dict.fromkeys(labels, encode(pairs_from(0.0, 20))) | self.annotations
+        text = dict.fromkeys(labels, encode(tried(pairs_from(0.0, 20)))) | self.annotations
         return [
             {"metadata": {"name": name, "labels": own, "annotations": {TRIAL_KEY: text[name]}}}
             for name, own in labels.items()
@@ -75,7 +75,7 @@ class Site:
     def measure(self, less: float = 0.3) -> None:
         for number, name in enumerate(self.annotations):
             pairs = pairs_from(self.now_s + 1, 10, seed=number, less=less)
-            self.annotations[name] = encode(pairs)
+            self.annotations[name] = encode(tried(pairs))
         self.now_s += 700
 
     def look(self, passed_s: float = 0.0) -> Phase | None:
@@ -190,16 +190,51 @@ def test_a_mistake_stops_the_rollout_until_it_is_corrected(
 def test_a_hostile_annotation_is_no_verdict(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.look(), site.look()
     site.measure()
-    site.annotations["n2"] = "[1,[[1,[1,NaN],{}]]]"
+    site.annotations["n2"] = '[2,{"policy":"\x1b[31m"},[]]'
     assert site.look() is Phase.CANARY
     assert site.controller.state is not None
     assert site.controller.state.nodes == {
         "worse": 0,
         "no difference shown": 0,
         "better": 2,
-        "not judged": 1,
+        "not judged": 0,
+        "left out": 1,
     }
-    assert caplog.text.count("node n2") == 1
+    assert "1 node left out: not a summary" in site.controller.state.conditions[0].message
+    site.look(), site.look()
+    assert caplog.text.count("of 1 node is left out (n2): not a summary of a trial") == 1
+    assert "\x1b" not in caplog.text
+
+
+def test_trials_without_the_candidate_promote_nothing_and_are_told(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.look(), site.look()
+    site.measure()
+    paused = encode(Trial(pairs=pairs_from(site.now_s - 600, 10)))
+    site.annotations |= {"n1": paused, "n2": paused, "n3": "[1,[]]"}
+    for _ in range(3):
+        assert site.look(600.0) is Phase.CANARY
+    state = site.controller.state
+    assert state is not None
+    assert (state.nodes["better"], state.nodes["left out"]) == (0, 3)
+    notes = [
+        body["note"]
+        for body in site.server.objects.values()
+        if body.get("reason") == "RolloutTrialsLeftOut"
+    ]
+    assert site.events() == ["RolloutPending", "RolloutCanary", "RolloutTrialsLeftOut"]
+    assert caplog.text.count("of 2 nodes is left out (n1, n2): the trial compared enforcing") == 1
+    assert caplog.text.count("of 1 node is left out (n3): an older agent wrote it") == 1
+    assert [note.count(" left out: ") for note in notes] == [2]
+
+
+def test_a_node_that_changes_its_annotation_all_the_time_uses_up_no_events(site: Site) -> None:
+    site.look(), site.look()
+    for number in range(40):
+        site.annotations["n1"] = "[1,[]]" if number % 2 else "x"
+        site.look()
+    assert site.events() == ["RolloutPending", "RolloutCanary", "RolloutTrialsLeftOut"]
 
 
 def test_only_the_holder_of_the_lease_looks(site: Site) -> None:

@@ -12,8 +12,9 @@ import pytest
 from controller.rollout.decision import Seen, Write, applied, step, wanted
 from controller.rollout.spec import promoted_text, read_proposal
 from controller.rollout.state import Phase, State, read, text
+from controller.rollout.summary import Trial
 from controller.trial.blocks import Block, Pair
-from tests.support.rollout import CANDIDATE, CURRENT, SPEC, pairs_from, profile
+from tests.support.rollout import CANDIDATE, CURRENT, SPEC, pairs_from, profile, tried
 
 BEGIN_S = 1.8e9
 LOOK_S = 30.0
@@ -33,23 +34,30 @@ class Cluster:
     now_s: float = BEGIN_S
     phases: list[Phase] = field(default_factory=list)
     measured_until_s: float = float("inf")
+    hurt: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> State | None:
         return None if self.stored is None else read(self.stored)
 
-    def nodes(self) -> dict[str, Sequence[Pair]]:
-        """Every node has measured since a while before the rollout, as long as it measures."""
+    def nodes(self) -> dict[str, Trial]:
+        """Every node has measured since a while before the rollout, as long as it measures.
+
+        A trial on a node that is hurt has no pairs, and ended in the third minute.
+        """
         count = int(min(self.now_s, self.measured_until_s) - BEGIN_S) // 60 + 20
-        return {
-            name: pairs_from(BEGIN_S - 1200, max(0, count), seed=number, less=less)[-64:]
+        found = {
+            name: tried(pairs_from(BEGIN_S - 1200, max(0, count), seed=number, less=less)[-64:])
             for number, (name, less) in enumerate(self.less.items())
         }
+        found |= dict.fromkeys(self.left_out, Trial())
+        return found | dict.fromkeys(self.hurt, tried((), BEGIN_S + 150))
 
     def look(self, passed_s: float = LOOK_S, kill_after: int = 3) -> None:
         """Look once; the controller is killed after *kill_after* of its three writes."""
         _, proposal = read_proposal({"rollout.yaml": self.spec}, self.profiles)
-        seen = Seen(proposal=proposal, nodes=self.nodes())
+        seen = Seen(proposal=proposal, nodes=self.nodes(), left_out=self.left_out)
         after = step(self.state, seen, self.now_s, passed_s)
         write = wanted(after, seen)
         if kill_after < 1 or after is None:
@@ -129,8 +137,8 @@ def test_a_candidate_that_takes_too_much_work_is_removed() -> None:
     spec = SPEC + "least_work: 100%\n"
     lost = Cluster(spec=spec)
     lost.nodes = lambda: {  # type: ignore[method-assign]
-        name: [pair._replace(enforce=_with_less_work(pair)) for pair in pairs]
-        for name, pairs in Cluster.nodes(lost).items()
+        name: tried([pair._replace(enforce=_with_less_work(pair)) for pair in trial.pairs])
+        for name, trial in Cluster.nodes(lost).items()
     }
     lost.run()
     assert lost.condition("Promoted") == ("False", "Worse")
@@ -159,6 +167,69 @@ def test_nodes_that_lie_change_nothing(truth: float, lie: float, liars: int) -> 
     lied.run()
     assert lied.phases == honest.phases
     assert lied.profiles == honest.profiles
+
+
+@pytest.mark.parametrize("truth", [-0.3, 0.3])
+def test_a_node_with_huge_claims_changes_nothing(truth: float) -> None:
+    """It has as many pairs as an annotation may have, each with the largest figures."""
+    lies = {
+        claim: [
+            Pair(
+                replace(pair.enforce, suffered_ratio={"web": float(claim < 0)}),
+                replace(pair.pause, suffered_ratio={"web": float(claim > 0)}),
+            )
+            for pair in pairs_from(4e9, 64)  # long after now, so all of them count
+        ]
+        for claim in (-1, 1)
+    }
+    assert all(len(lie) == 64 for lie in lies.values())
+    honest = Cluster(less=dict.fromkeys(NODES[:3], truth))
+    honest.run()
+    lied = Cluster(less=dict.fromkeys(NODES[:3], truth))
+    nodes = lied.nodes
+    lie = tried(lies[-1], 4e9) if truth > 0 else tried(lies[1])
+    lied.nodes = lambda: nodes() | {"n1": lie}  # type: ignore[method-assign]
+    lied.run()
+    assert lied.phases == honest.phases
+    assert lied.profiles == honest.profiles
+
+
+def test_harm_that_ended_the_trials_rolls_back_without_further_pairs() -> None:
+    cluster = Cluster(less={}, hurt=NODES)
+    cluster.run(most=20)
+    assert cluster.phases == [Phase.PENDING, Phase.CANARY, Phase.ROLLED_BACK]
+    assert cluster.condition("Promoted") == ("False", "Worse")
+    assert cluster.profiles == {"default.yaml": CURRENT}
+
+
+@pytest.mark.parametrize(
+    ("hurt", "end"), [(NODES[:2], Phase.PROMOTED), (NODES[:3], Phase.ROLLED_BACK)]
+)
+def test_harm_counts_as_one_verdict_of_its_node(hurt: Sequence[str], end: Phase) -> None:
+    cluster = Cluster(hurt=hurt)
+    cluster.run()
+    assert cluster.phases[-1] is end
+
+
+def test_harm_from_before_the_canary_does_not_count() -> None:
+    cluster = Cluster(hurt=NODES)
+    cluster.now_s = BEGIN_S + 200
+    cluster.run(most=20)
+    assert cluster.phases == [Phase.PENDING, Phase.CANARY]
+
+
+def test_trials_that_are_left_out_are_no_verdict_and_are_told() -> None:
+    cluster = Cluster(left_out={"n4": "one", "n5": "two", "n6": "two"})
+    cluster.run()
+    assert cluster.phases == FORWARD
+    state = cluster.state
+    assert state is not None
+    assert (state.nodes["better"], state.nodes["not judged"], state.nodes["left out"]) == (3, 0, 3)
+    message = state.conditions[0].message
+    assert message.endswith("left out: 3; 1 node left out: one; 2 nodes left out: two")
+    few = Cluster(left_out=dict.fromkeys(NODES[:3], "one"))
+    few.run()
+    assert few.condition("Promoted") == ("False", "NoVerdict")
 
 
 def test_too_few_nodes_are_waited_for() -> None:

@@ -9,18 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.rollout.summary import MAX_CHARS, SummaryError, decode, encode
+from controller.rollout.evidence import trial_of
+from controller.rollout.spec import RolloutModel
+from controller.rollout.summary import MAX_CHARS, SummaryError, Trial, decode, encode
 from controller.trial.analysis import analyse
 from controller.trial.blocks import Pair
-from tests.support.rollout import pairs_from
+from tests.support.rollout import pairs_from, tried
 
 BEGIN_S = 1.8e9
-GOOD = [1, [[1.0, [1.0, 2.0], {"web": [0.1, 0.2]}]]]
+HEAD: dict[str, object] = {
+    "policy": "canary",
+    "replaces": {"default": "fast"},
+    "also": [],
+    "hurt_s": None,
+}
+GOOD = [2, HEAD, [[1.0, [1.0, 2.0], {"web": [0.1, 0.2]}]]]
 
 
 def test_what_comes_back_has_the_same_verdicts() -> None:
     pairs = pairs_from(BEGIN_S, 20)
-    told = [(each.name, each.verdict, each.pairs) for each in analyse([decode(encode(pairs))])]
+    back = decode(encode(tried(pairs)))
+    told = [(each.name, each.verdict, each.pairs) for each in analyse([back.pairs])]
     assert told == [(each.name, each.verdict, each.pairs) for each in analyse([pairs])]
 
 
@@ -30,9 +39,9 @@ def test_the_last_pairs_are_kept_and_each_service_that_suffers_most() -> None:
         Pair(*(replace(block, suffered_ratio=many) for block in pair))
         for pair in pairs_from(BEGIN_S, 100)
     ]
-    text = encode(pairs)
+    text = encode(tried(pairs))
     assert len(text) <= MAX_CHARS
-    found = decode(text)
+    found = decode(text).pairs
     assert found[-1].enforce.began_s == pairs[-1].enforce.began_s
     assert 1 <= len(found) <= 64
     assert found[0].enforce.suffered_ratio["y"] == 0.5
@@ -41,11 +50,32 @@ def test_the_last_pairs_are_kept_and_each_service_that_suffers_most() -> None:
 def test_a_service_that_one_block_lacks_stays_without_figure() -> None:
     (pair,) = pairs_from(BEGIN_S, 1)
     pair = pair._replace(enforce=replace(pair.enforce, suffered_ratio={}))
-    (found,) = decode(encode([pair]))
+    (found,) = decode(encode(tried([pair]))).pairs
     assert (dict(found.enforce.suffered_ratio), [*found.pause.suffered_ratio]) == ({}, ["web"])
 
 
+@pytest.mark.parametrize(
+    "trial",
+    [
+        Trial(),
+        tried(()),
+        tried((), 1.8e9),
+        Trial(policy="night-1", also=("memory", "reserve")),
+        Trial(policy="p" * 63, replaces={f"a{n}" + "x" * 60: "b" * 63 for n in range(64)}),
+    ],
+)
+def test_what_was_compared_comes_back(trial: Trial) -> None:
+    pairs = pairs_from(BEGIN_S, 2)
+    found = decode(encode(replace(trial, pairs=pairs)))
+    assert replace(found, pairs=()) == trial
+    assert len(found.pairs) == 2
+
+
 ROW = '[1.0,[1.0,2.0],{"web":[0.1,0.2]}]'
+
+
+def summary(rows: str, **head: object) -> str:
+    return f"[2,{json.dumps(HEAD | head)},{rows}]"
 
 
 @pytest.mark.parametrize(
@@ -53,26 +83,32 @@ ROW = '[1.0,[1.0,2.0],{"web":[0.1,0.2]}]'
     [
         "",
         "{}",
+        "7",
+        "[3,[]]",
         "[2,[]]",
-        "[1,{}]",
+        summary("{}"),
         "[" * 10_000,
         "x" * (MAX_CHARS + 1),
-        f"[1,[{ROW},{ROW}]]",  # the same pair twice
-        f"[1,[{','.join(f'[{n},[1,1],{{}}]' for n in range(65))}]]",
-        "[1,[[1,[1],{}]]]",
-        "[1,[[1,[1,1,1],{}]]]",
-        "[1,[[1,[1,-1],{}]]]",
-        "[1,[[1,[1,NaN],{}]]]",
-        "[1,[[1,[1,1e999],{}]]]",
-        f"[1,[[1,[1,{'9' * 400}],{{}}]]]",
-        "[1,[[1,[1,true],{}]]]",
-        '[1,[[1,"11",{}]]]',
-        "[1,[[1,[1,1],[]]]]",
-        '[1,[[1,[1,1],{"web":[0,1.1]}]]]',
-        '[1,[[1,[1,1],{"web":[0]}]]]',
-        f'[1,[[1,[1,1],{{"{"w" * 129}":[0,0]}}]]]',
-        "[1,[[1e15,[1,1],{}]]]",
-        "[1,[7]]",
+        summary(f"[{ROW},{ROW}]"),  # the same pair twice
+        summary(f"[{','.join(f'[{n},[1,1],{{}}]' for n in range(65))}]"),
+        summary("[[1,[1],{}]]"),
+        summary("[[1,[1,1,1],{}]]"),
+        summary("[[1,[1,-1],{}]]"),
+        summary("[[1,[1,NaN],{}]]"),
+        summary("[[1,[1,1e999],{}]]"),
+        summary(f"[[1,[1,{'9' * 400}],{{}}]]"),
+        summary("[[1,[1,true],{}]]"),
+        summary('[[1,"11",{}]]'),
+        summary("[[1,[1,1],[]]]"),
+        summary('[[1,[1,1],{"web":[0,1.1]}]]'),
+        summary('[[1,[1,1],{"web":[0]}]]'),
+        summary(f'[[1,[1,1],{{"{"w" * 129}":[0,0]}}]]'),
+        summary("[[1e15,[1,1],{}]]"),
+        summary("[7]"),
+        summary("[]", other=1),
+        "[2,{},[]]",
+        "[2,null,[]]",
+        f"[2,{json.dumps(HEAD)},[],[]]",
     ],
 )
 def test_hostile_text_is_refused(text: str) -> None:
@@ -80,8 +116,52 @@ def test_hostile_text_is_refused(text: str) -> None:
         decode(text)
 
 
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("policy", [None, 0, [], "A", "a\n", "a\x1b[31m", "a" * 64, "\u202ea"]),
+        ("replaces", [None, [], "x", {"a": None}, {"a": "B"}, {"a/b": "c"}, {"": "a"}]),
+        ("replaces", [{f"a{n}": "b" for n in range(65)}]),
+        ("also", [None, 1, [1], ["A"], ["a" * 33], ["a"] * 17]),
+        ("hurt_s", [True, "1", -1, 1e15, [], float("nan")]),
+    ],
+)
+def test_a_hostile_head_is_refused(key: str, values: list[object]) -> None:
+    for value in values:
+        with pytest.raises(SummaryError, match="not a summary of a trial"):
+            decode(summary("[]", **{key: value}))
+
+
 def test_the_text_that_the_refused_ones_are_made_of_is_valid() -> None:
-    assert len(decode(f"[1,[{ROW}]]")) == len(decode(json.dumps(GOOD))) == 1
+    assert decode(summary(f"[{ROW}]")) == decode(json.dumps(GOOD))
+    assert len(decode(json.dumps(GOOD)).pairs) == 1
+
+
+SPEC = RolloutModel(candidate="fast", replaces="default", nodes={"pool": "canary"})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"[1,[{ROW}]]", "an older agent wrote it"),
+        ("[1,[]]", "an older agent wrote it"),
+        ("[3,{},[]]", "a version that is not known"),
+        (encode(Trial(pairs=pairs_from(BEGIN_S, 5))), "it needs --policy"),
+        (summary("[]", replaces={}), "does not replace this profile"),
+        (summary("[]", replaces={"nginx": "fast"}), "does not replace this profile"),
+        (summary("[]", replaces={"default": "slow"}), "does not replace this profile"),
+        (summary("[]", replaces={"default": "fast", "b": "fast"}), "does not replace this profile"),
+        (summary("[]", also=["reserve"]), "sets other keys too"),
+    ],
+)
+def test_a_trial_of_something_else_does_not_count(text: str, reason: str) -> None:
+    with pytest.raises(SummaryError, match=reason):
+        trial_of(SPEC, text)
+
+
+def test_a_trial_of_the_candidate_counts_whatever_its_policy_is_called() -> None:
+    assert trial_of(SPEC, summary(f"[{ROW}]", policy="another-name")).pairs
+    assert trial_of(SPEC, None) == trial_of(SPEC, "") == Trial()
 
 
 _json = st.recursive(
@@ -91,10 +171,11 @@ _json = st.recursive(
 )
 
 
-@given(_json)
-def test_any_json_is_a_summary_or_refused(rows: object) -> None:
+@given(_json, st.none() | st.sampled_from([*HEAD]), _json)
+def test_any_json_is_a_summary_or_refused(rows: object, key: str | None, value: object) -> None:
+    head = HEAD if key is None else {**HEAD, key: value}
     try:
-        pairs = decode(json.dumps([1, rows]))
+        trial = decode(json.dumps([2, head, rows]))
     except SummaryError:
         return
-    analyse([pairs])
+    analyse([trial.pairs])
