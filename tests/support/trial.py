@@ -9,9 +9,10 @@ from typing import Any
 
 from controller.trial.blocks import Arm, Block, Design, Pair
 
-__all__ = ("MadeAgent", "block", "noisy_pairs", "pair", "timed")
+__all__ = ("MadeAgent", "block", "bursty_pairs", "noisy_pairs", "pair", "timed")
 
 NS = 10**9
+_STEP_S = 10.0
 
 
 def block(arm: Arm, suffered: float = 0.1, work: float = 1.0, **values: float) -> Block:
@@ -42,6 +43,52 @@ def noisy_pairs(seed: int, count: int, less: float = 0.0, work: float = 1.0) -> 
         )
         for _ in range(count)
     ]
+
+
+def bursty_pairs(
+    seed: int, design: Design, suffering: float = 1.0, work: float = 1.0
+) -> list[Pair]:
+    """Return the pairs of *design* on a node whose load drifts and has bursts.
+
+    Both go on from one block to the next one. Enforcing leaves these parts of the suffering and of
+    the work.
+    """
+    node = _BurstyNode(random.Random(seed))
+    pairs = []
+    for arms in design.order():
+        blocks = {}
+        for arm in arms:
+            steps = [node.step() for _ in range(round(design.length_s(arm) / _STEP_S))]
+            measured = steps[round(design.washout_s / _STEP_S) :]
+            suffered, cpus = (sum(each) / len(measured) for each in zip(*measured, strict=True))
+            if arm is Arm.ENFORCE:
+                suffered, cpus = min(1.0, suffering * suffered), work * cpus
+            blocks[arm] = block(arm, suffered, cpus)
+        pairs.append(Pair(blocks[Arm.ENFORCE], blocks[Arm.PAUSE]))
+    return pairs
+
+
+class _BurstyNode:
+    """Ten-second steps of an autoregressive load, with a burst of 90 s in ten minutes on average.
+
+    After five minutes the correlation of the load is 0.4.
+    """
+
+    def __init__(self, numbers: random.Random) -> None:
+        self._numbers = numbers
+        self._level = self._burst_s = 0.0
+
+    def step(self) -> tuple[float, float]:
+        """Return the suffering part of the step, and the CPUs of best-effort work in it."""
+        numbers = self._numbers
+        self._level = 0.97 * self._level + numbers.gauss(0, 0.06)
+        if self._burst_s <= 0 and numbers.random() < _STEP_S / 600:
+            self._burst_s = numbers.expovariate(1 / 90)
+        burst = self._burst_s > 0
+        self._burst_s -= _STEP_S
+        suffered = 0.15 + 0.3 * self._level + 0.5 * burst + numbers.gauss(0, 0.03)
+        cpus = 1.3 - 0.3 * self._level - 0.4 * burst + numbers.gauss(0, 0.05)
+        return min(1.0, max(0.0, suffered)), max(0.05, cpus)
 
 
 def timed(design: Design, pairs: Sequence[Pair]) -> list[Pair]:

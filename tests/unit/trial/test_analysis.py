@@ -15,8 +15,8 @@ from controller.trial.analysis import (
     analyse,
     detectable,
 )
-from controller.trial.blocks import Arm, Pair
-from tests.support.trial import block, noisy_pairs, pair
+from controller.trial.blocks import Arm, Design, Pair
+from tests.support.trial import block, bursty_pairs, noisy_pairs, pair
 
 
 def verdicts(findings: list[Finding]) -> dict[str, Verdict]:
@@ -41,6 +41,35 @@ def test_twenty_trials_of_nothing_show_nothing() -> None:
     found = [verdicts(analyse([noisy_pairs(seed, 10)])) for seed in range(20)]
     shown = [each for each in found if set(each.values()) != {Verdict.NO_DIFFERENCE}]
     assert len(shown) <= 2
+
+
+def bursty(
+    seed: int, suffering: float = 1.0, *, total_s: float = 7200.0, paused: float = 0.5
+) -> dict[str, Verdict]:
+    """Return the verdicts of a trial with the default blocks on a node with drift and bursts."""
+    design = Design.of(total_s, 120.0, 20.0, paused, seed)
+    return verdicts(analyse([bursty_pairs(seed, design, suffering)]))
+
+
+@pytest.mark.parametrize(("total_s", "paused"), [(7200.0, 0.5), (2400.0, 0.5), (7200.0, 0.2)])
+def test_drift_and_bursts_look_like_no_difference(total_s: float, paused: float) -> None:
+    found = [bursty(seed, total_s=total_s, paused=paused) for seed in range(20)]
+    shown = [each for each in found if set(each.values()) != {Verdict.NO_DIFFERENCE}]
+    assert len(shown) <= 2
+
+
+def test_of_many_lines_without_an_effect_few_get_a_verdict() -> None:
+    """A twentieth is what is promised; bursts make the differences skew, which costs a bit."""
+    found = [each for seed in range(100) for each in bursty(seed).values()]
+    assert len(found) == 200
+    assert sum(each is not Verdict.NO_DIFFERENCE for each in found) <= 20
+
+
+@pytest.mark.parametrize(("part", "wanted"), [(0.5, Verdict.BETTER), (2.0, Verdict.WORSE)])
+def test_an_effect_is_found_among_drift_and_bursts(part: float, wanted: Verdict) -> None:
+    found = [bursty(seed, part)["web"] for seed in range(20)]
+    assert found.count(wanted) >= 18
+    assert set(found) <= {wanted, Verdict.NO_DIFFERENCE}
 
 
 def test_a_difference_that_means_nothing_is_none() -> None:

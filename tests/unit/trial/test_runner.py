@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.trial.blocks import Arm, Design
-from controller.trial.runner import Runner, TrialEndError
+from controller.trial.runner import HarmError, Runner, TrialEndError
 from tests.support.trial import MadeAgent
 
 DESIGN = Design(pairs=6, enforce_s=60.0, pause_s=60.0, washout_s=20.0, seed=1)
@@ -113,12 +113,29 @@ def test_a_resume_of_an_operator_ends_it() -> None:
     [(lambda paused: 0.9 if paused else 0.1, "pausing"),
      (lambda paused: 0.1 if paused else 0.9, "enforcing")],
 )  # fmt: skip
-def test_harm_ends_it_within_two_blocks(suffers: Callable[[bool], float], doing: str) -> None:
+@pytest.mark.parametrize("first", [*Arm])
+def test_harm_ends_it_within_two_blocks(
+    suffers: Callable[[bool], float], doing: str, first: Arm
+) -> None:
     agent = MadeAgent(suffers=suffers)
-    with pytest.raises(TrialEndError, match=f"{doing} hurts web"):
-        list(runner(agent).run())
+    seed = replace(DESIGN, seed=seed_of(first))
+    with pytest.raises(HarmError, match=f"{doing} hurts web") as ended:
+        list(runner(agent, seed).run())
+    harmful = Arm.PAUSE if doing == "pausing" else Arm.ENFORCE
+    assert ended.value.arm is harmful
+    # Two blocks of each arm, and less than two whole ones of the harmful one.
+    assert agent.suffered_s < 0.9 * 2 * 60 + 0.1 * 2 * 60
     assert agent.now < 1000 + 4 * 60
     assert agent.pauses == []
+
+
+def seed_of(first: Arm) -> int:
+    """Return a seed with which the first two pairs begin with *first*: the worst case."""
+    return next(
+        seed
+        for seed in itertools.count()
+        if [order[0] for order in replace(DESIGN, seed=seed).order()[:2]] == [first] * 2
+    )
 
 
 def test_a_harm_that_is_allowed_does_not_end_it() -> None:
