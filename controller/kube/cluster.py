@@ -56,14 +56,15 @@ _MAX_TEXTS = 100
 # node that keeps the taint gets no pods, so a slow server has more time to remove it.
 _CLOSE_WITHIN_S = 1.5
 _CLEAN_WITHIN_S = 6.0
+_ProfileReader = ConfigMapProfiles | DescriptorProfiles
 _OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class Cluster:
     """All parts that use the API server; the control thread's methods do not wait for the network.
 
-    One thread watches the pods, one the ConfigMap, one the ServiceProfileDescriptors (the last two
-    if configured), and a worker sends requests.
+    One thread watches the pods, one the Node, one the ConfigMap, one the ServiceProfileDescriptors
+    (the last two if configured), and a worker sends requests.
 
     :param cgroup_changes: see ``PodCgroups``.
     :param store: see ``ClusterCapacity``.
@@ -119,7 +120,7 @@ class Cluster:
         self._capacity = ClusterCapacity(
             self._api, self._worker, config.capacity, config.node, layout, store
         )
-        self._own_node = OwnNode(self._api, self._worker, config.node)
+        self._own_node = OwnNode(self._api, config.node)
         self._permissions = Permissions(self._api, self._worker, needs(config))
         self._pause: Pause | None = None
         self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR, find_memory(layout.unified))
@@ -137,7 +138,7 @@ class Cluster:
 
     def check(self) -> None:
         """Raise the exception that ended one of the threads: a bug."""
-        for each in (self._watcher, self._worker, *self._profile_readers):
+        for each in self._threads:
             if each.failure is not None:
                 raise each.failure
 
@@ -307,21 +308,24 @@ class Cluster:
         for reader in self._profile_readers:
             reader.close()
         self._worker.close(within_s)
+        self._own_node.close()
         self._watcher.close()
 
     @property
-    def _profile_readers(self) -> Iterator[ConfigMapProfiles | DescriptorProfiles]:
+    def _threads(self) -> Iterator[PodWatcher | OwnNode | Worker | _ProfileReader]:
+        yield from (self._watcher, self._own_node, self._worker, *self._profile_readers)
+
+    @property
+    def _profile_readers(self) -> Iterator[_ProfileReader]:
         # In this order, because descriptors modify the profiles of the ConfigMap.
         yield from filter(None, (self._config_map_profiles, self._descriptor_profiles))
 
     def _requests(self) -> Mapping[str, int]:
         # The number of failed requests by result.
-        every = (self._watcher, self._worker, *self._profile_readers)
-        return sum((Counter(each.errors) for each in every), Counter())
+        return sum((Counter(each.errors) for each in self._threads), Counter())
 
     def _denied(self) -> Mapping[str, str]:
-        every = (self._watcher, self._worker, *self._profile_readers)
-        asked = self._permissions.missing
+        asked, every = self._permissions.missing, self._threads
         return {**asked, **{task: text for each in every for task, text in each.denied.items()}}
 
     def _log_changes(self) -> None:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API server lets this agent do, asked before it is needed.
 
-Lists, watches and the read of the Node show a missing permission by themselves. Evictions, taints,
+Lists and watches show a missing permission by themselves. Evictions, taints,
 capacity and Events are rare, so the server is asked about them (SelfSubjectAccessReview, which the
 role system:basic-user permits to everyone).
 """

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
-NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
 EVENTS = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 CPU, MEMORY = "sweetpoint.dev/cpu", "sweetpoint.dev/memory"
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
 ]

@@ -67,7 +67,6 @@ STATED = (
     (rf"may send {N} requests a second", constant("telemetry.http_limits._MAX_RATE")),
     (rf"There are at most {N} at a time", constant("host.pause_file.MAX_ENTRIES")),
     (rf"at most {N} days", constant("host.pause_file.LONGEST_S") / 86_400),
-    (rf"agent reads it every {N} seconds", constant("kube.own_node._EVERY_S")),
     (
         rf"kernel refuses is tried again every {N} seconds",
         seconds("agent.knob_writer._RELEASE_AGAIN_NS"),

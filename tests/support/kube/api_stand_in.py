@@ -6,7 +6,7 @@ The tests in tests/kube use a real API server. This one produces at a chosen mom
 does rarely: conflicts, errors and lost responses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import copy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import json
@@ -37,12 +37,16 @@ def status(code: int, message: str, *causes: str, **details: int) -> tuple[int, 
 
 
 class ApiStandIn:
-    """Objects by path. ``before`` is called first for every request and may answer it."""
+    """Objects by path. ``before`` is called first for every request and may answer it.
+
+    ``watch`` yields the events of a watch, which ends with it.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
         self.asked: list[Asked] = []
         self.before: Callable[[Asked], tuple[int, Json] | None] = lambda _: None
+        self.watch: Callable[[Asked], Iterator[Json]] = lambda _: iter(())
         self._version = 0
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -116,7 +120,11 @@ def _handler(api: ApiStandIn) -> type[BaseHTTPRequestHandler]:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             body = json.loads(content) if content else None
             kind = self.headers.get("Content-Type") or ""
-            code, answer = api.answer(Asked(self.command, self.path, body, kind))
+            asked = Asked(self.command, self.path, body, kind)
+            if "watch=1" in self.path:
+                self._stream(asked)
+                return
+            code, answer = api.answer(asked)
             if code == 0:  # no response
                 self.close_connection = True
                 return
@@ -126,6 +134,14 @@ def _handler(api: ApiStandIn) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
+
+        def _stream(self, asked: Asked) -> None:
+            api.asked.append(asked)
+            self.close_connection = True
+            self.send_response(200)
+            self.end_headers()
+            for event in api.watch(asked):
+                self.wfile.write(json.dumps(event).encode() + b"\n")
 
         do_GET = do_POST = do_PATCH = _serve
 

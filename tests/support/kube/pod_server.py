@@ -20,8 +20,9 @@ from tests.support.kube.kubeconfig import write_kubeconfig
 __all__ = ("NODE", "PodServer", "pod", "refusal")
 
 NODE = "node-1"
-_NODES = "/api/v1/nodes/"
+_NODES = "/api/v1/nodes"
 _REVIEWS = "/apis/authorization.k8s.io/"
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
 Json = dict[str, Any]
 Script = bytes | Callable[[socket.socket], None] | None
@@ -35,6 +36,10 @@ def pod(name: str, **metadata: Any) -> Json:
         "spec": {"nodeName": NODE},
         "status": {"qosClass": "BestEffort", "phase": "Running"},
     }
+
+
+def _node(name: str) -> Json:
+    return {"metadata": {"name": name, "resourceVersion": "1"}}
 
 
 def refusal(status: int, reason: str, *headers: str) -> bytes:
@@ -83,13 +88,14 @@ class PodServer(RawHttpServer):
         if len(words) < 2:  # the connection was closed before a request came
             return
         target = urlsplit(words[1])
-        if target.path.startswith((_NODES, _REVIEWS)):
-            name = target.path.removeprefix(_NODES)
-            node = {"metadata": {"name": name, "resourceVersion": "1"}}
-            connection.sendall(ok(json.dumps(node).encode()))
-            return
         query = dict(parse_qsl(target.query, keep_blank_values=True))
         watching = "watch" in query
+        if target.path == _NODES:
+            self._own_node(connection, query["fieldSelector"].partition("=")[2], watching)
+            return
+        if target.path.startswith((_NODES, _REVIEWS)):
+            connection.sendall(ok(json.dumps(_node(target.path.rpartition("/")[2])).encode()))
+            return
         (self.watches if watching else self.lists).append(query)
         answer = self.script.pop(0) if self.script else None
         if callable(answer):
@@ -102,8 +108,18 @@ class PodServer(RawHttpServer):
             items = {"metadata": {"resourceVersion": str(self.version)}, "items": self.pods}
             connection.sendall(ok(json.dumps(items).encode()))
 
+    def _own_node(self, connection: socket.socket, name: str, watching: bool) -> None:
+        """Answer a list with the Node *name*, and let a watch see no change."""
+        if watching:
+            connection.sendall(_HEAD)
+            while not (self._ended.wait(0.005) or _hung_up(connection)):
+                pass
+        else:
+            items = {"metadata": {"resourceVersion": "1"}, "items": [_node(name)]}
+            connection.sendall(ok(json.dumps(items).encode()))
+
     def _stream(self, connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        connection.sendall(_HEAD)
         while not (self._ended.wait(0.005) or _hung_up(connection)):
             while self._events:
                 text = self._events.popleft()

@@ -13,7 +13,6 @@ from controller.config.sections.kubernetes import KubernetesConfig
 from controller.config.sections.kubernetes_capacity import KubeCapacityConfig
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
-from controller.kube.own_node import OwnNode
 from controller.kube.permissions import Permissions, needs
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.support.waiting import eventually
@@ -148,13 +147,3 @@ def test_a_job_that_is_forbidden_is_denied_until_it_succeeds(
     worker.submit(look, "a look at the node")
     done()
     assert not worker.denied
-
-
-def test_a_node_that_does_not_exist_is_missing(
-    server: ApiStandIn, worker: Worker, api: Api
-) -> None:
-    server.put(f"{NODE}?resourceVersion=0", {"metadata": {"name": "n1"}})
-    absent, present = OwnNode(api, worker, "n2"), OwnNode(api, worker, "n1")
-    eventually("answers", lambda: absent.pause is not None and present.pause is not None)
-    assert absent.missing
-    assert not present.missing
