@@ -237,6 +237,22 @@ def test_a_node_that_changes_its_annotation_all_the_time_uses_up_no_events(site:
     assert site.events() == ["RolloutPending", "RolloutCanary", "RolloutTrialsLeftOut"]
 
 
+def test_a_look_asks_six_times(site: Site) -> None:
+    now = [0.0]
+    lease = Lease(site.api, "ns", "rollout", "only", lambda: now[0])
+    loop = Loop(site.controller, lease, lambda: now[0], lambda: site.now_s)
+    for _ in range(3):
+        loop.once()
+        now[0] += 20
+    before = len(site.server.asked)
+    loop.once()
+    found = [(asked.method, asked.path.partition("?")[0]) for asked in site.server.asked[before:]]
+    path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/rollout"
+    reads = [("GET", each) for each in (ROLLOUT, PROFILES, "/api/v1/nodes")]
+    # The last one keeps how long the phase was watched.
+    assert found == [("GET", path), ("PATCH", path), *reads, ("PATCH", ROLLOUT)]
+
+
 def test_only_the_holder_of_the_lease_looks(site: Site) -> None:
     now = [0.0]
 
