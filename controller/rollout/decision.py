@@ -5,8 +5,9 @@
 Pure: time is an argument. Each step follows from what is stored, so a controller that is killed
 between two writes goes on where it stood.
 
-Each node has one verdict, and the median of them counts. So fewer than half of the nodes, whatever
-they claim, cannot turn the verdict of the others. How many pairs a node has gives it no weight.
+Each node has one verdict, and the median of them counts. Whatever fewer than half of the nodes with
+a verdict claim, it lies between the worst and the best verdict of the others. How many pairs a node
+has gives it no weight.
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 import pytest
 
@@ -167,6 +167,39 @@ def test_nodes_that_lie_change_nothing(truth: float, lie: float, liars: int) -> 
     lied.run()
     assert lied.phases == honest.phases
     assert lied.profiles == honest.profiles
+
+
+WORSE, SAME, BETTER = -0.3, 0.0, 0.3
+_SAID = {Phase.ROLLED_BACK: WORSE, Phase.CANARY: SAME, Phase.SOAKING: BETTER}
+
+
+@given(
+    st.lists(st.sampled_from([WORSE, SAME, BETTER]), min_size=2, max_size=4),
+    st.lists(st.sampled_from([WORSE, SAME, BETTER]), min_size=1, max_size=3),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_fewer_cannot_lead_beyond_what_the_others_say(
+    honest: list[float], liars: list[float]
+) -> None:
+    """One look, with exact figures; those that lie publish whatever they like."""
+    liars = liars[: len(honest) - 1]
+    assume(len(honest) + len(liars) >= 3)
+    nodes = {f"n{place}": tried(_exactly(less)) for place, less in enumerate(honest + liars)}
+    _, proposal = read_proposal({"rollout.yaml": SPEC}, {"fast.yaml": CANDIDATE})
+    assert proposal is not None
+    seen = Seen(proposal=proposal, nodes=nodes)
+    state = State(digest=proposal.digest, phase=Phase.CANARY, since_s=BEGIN_S)
+    after = step(state, seen, BEGIN_S, 0.0)
+    assert after is not None
+    assert min(honest) <= _SAID[after.phase] <= max(honest)
+
+
+def _exactly(less: float) -> list[Pair]:
+    return [
+        pair._replace(enforce=replace(pair.enforce, suffered_ratio={"web": before - less}))
+        for pair in pairs_from(BEGIN_S, 6)
+        for before in [pair.pause.suffered_ratio["web"]]
+    ]
 
 
 @pytest.mark.parametrize("truth", [-0.3, 0.3])
