@@ -29,12 +29,16 @@ from controller.core.units import NS_PER_SEC
 
 if TYPE_CHECKING:
     from controller.cli.top_pages import Page
-    from controller.trial.blocks import Design, Results
+    from controller.cli.trial_publisher import Publisher
+    from controller.trial.blocks import Design, Pair, Results
+    from controller.trial.runner import Clock
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
 HELP = "find out what enforcing brings on this node, in blocks of random order"
 EXAMPLE = "sweetpoint trial --for 2h"
+
+_HARM_TRIES, _HARM_AGAIN_S = 30, 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,9 +137,10 @@ def _run(arguments: argparse.Namespace) -> int:
     publisher = Publisher(config, node, design.policy) if arguments.publish else None
     start(path, node, design)
     _say(announcement(design, path, data_dir))
-    runner = Runner(agent, SystemClock(), design, most_harm)
+    clock = SystemClock()
+    runner = Runner(agent, clock, design, most_harm)
     pairs: list[Pair] = []
-    ended = ""
+    ended, hurt_s = "", None
     # A terminal that is closed and a service manager end a trial as Ctrl-C does.
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as after nohup
@@ -149,17 +154,33 @@ def _run(arguments: argparse.Namespace) -> int:
                 _say([f"not published, which the next pair makes good: {problem}"])
     except TrialEndError as error:
         ended = str(error)
-        # The pairs until then are too few for a verdict, which would let the harm go on.
-        hurts = isinstance(error, HarmError) and error.arm is Arm.ENFORCE
-        if hurts and publisher is not None and (problem := publisher.publish(pairs, time.time())):
-            _say([f"the harm was not published: {problem}"])
+        if isinstance(error, HarmError) and error.arm is Arm.ENFORCE:
+            hurt_s = time.time()
     except KeyboardInterrupt:
         _tell(arguments, [Results(node, design, pairs)], "interrupted")
         raise
     if runner.lost:
         _say([f"{runner.lost} pairs were lost, because the agent was started again meanwhile"])
     _tell(arguments, [Results(node, design, pairs)], ended)
+    if publisher is not None and hurt_s is not None:
+        _publish_harm(publisher, pairs, hurt_s, clock)
     return FAILED if ended else DONE
+
+
+def _publish_harm(
+    publisher: "Publisher", pairs: "Sequence[Pair]", hurt_s: float, clock: "Clock"
+) -> None:
+    """Publish that the policy hurt a service, and try for five minutes.
+
+    The pairs until then are too few for a verdict. So without this a rollout would go on.
+    """
+    for _ in range(_HARM_TRIES):
+        problem = publisher.publish(pairs, hurt_s)
+        if not problem:
+            return
+        _say([f"the harm is not published yet: {problem}"])
+        clock.sleep(_HARM_AGAIN_S)
+    _say(["the harm was not published: take the policy from this node, or end the rollout"])
 
 
 def _design(arguments: argparse.Namespace) -> "tuple[Design, float]":

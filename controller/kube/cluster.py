@@ -56,8 +56,9 @@ _MAX_TEXTS = 100
 # node that keeps the taint gets no pods, so a slow server has more time to remove it.
 _CLOSE_WITHIN_S = 1.5
 _CLEAN_WITHIN_S = 6.0
-_ProfileReader = ConfigMapProfiles | DescriptorProfiles
 _OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+_ProfileReader = ConfigMapProfiles | DescriptorProfiles
 
 
 class Cluster:

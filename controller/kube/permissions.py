@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API server lets this agent do, asked before it is needed.
 
-Lists and watches show a missing permission by themselves. Evictions, taints,
-capacity and Events are rare, so the server is asked about them (SelfSubjectAccessReview, which the
-role system:basic-user permits to everyone).
+Lists and watches show a missing permission by themselves. Evictions, taints, capacity and Events
+are rare, so the server is asked about them (SelfSubjectAccessReview, which the role
+system:basic-user permits to everyone).
 """
 
 from collections.abc import Callable, Iterator, Mapping

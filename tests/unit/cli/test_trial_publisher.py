@@ -4,9 +4,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+import itertools
 import os
 from pathlib import Path
 import signal
+from typing import Any
 
 import pytest
 
@@ -14,11 +16,12 @@ from controller.cli.main import main
 from controller.cli.trial_publisher import Publisher
 from controller.rollout.summary import TRIAL_KEY, Trial, decode
 from controller.trial.blocks import TrialError
-from tests.support.kube.api_stand_in import ApiStandIn, status
+from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.support.rollout import pairs_from
 from tests.support.trial import MadeAgent
 
 NODE = "/api/v1/nodes/n1"
+HOST = f"/api/v1/nodes/{os.uname().nodename}"
 
 
 @pytest.fixture
@@ -118,16 +121,42 @@ def test_a_policy_that_hurts_is_published_though_its_trial_ends(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = os.uname().nodename
-    server.put(f"/api/v1/nodes/{name}", {"metadata": {"name": name}})
-    agent = MadeAgent(policy="canary", suffers=suffers)
+    run_trial(MadeAgent(policy="canary", suffers=suffers), server, tmp_path, monkeypatch)
+    found = decode(server.objects[HOST]["metadata"]["annotations"][TRIAL_KEY])
+    assert (found.policy, len(found.pairs)) == ("canary", 1)
+    assert (found.hurt_s is not None) is is_told
+
+
+@pytest.mark.usefixtures("signals")
+def test_harm_is_published_when_the_server_is_back(
+    server: ApiStandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    agent = MadeAgent(policy="canary", suffers=lambda paused: 0.1 if paused else 0.9)
+    tries: list[float] = []
+
+    def refuse(asked: Asked) -> tuple[int, dict[str, Any]] | None:
+        tries.append(agent.now)
+        return status(503, "away") if len(tries) <= 4 else None
+
+    server.before = refuse
+    run_trial(agent, server, tmp_path, monkeypatch)
+    found = decode(server.objects[HOST]["metadata"]["annotations"][TRIAL_KEY])
+    assert found.hurt_s is not None
+    assert [later - first for first, later in itertools.pairwise(tries[1:5])] == [10.0] * 3
+    assert capsys.readouterr().err.count("the harm is not published yet: 503") == 3
+
+
+def run_trial(
+    agent: MadeAgent, server: ApiStandIn, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run a trial of the policy on *agent*, which ends before its time."""
+    server.put(HOST, {"metadata": {"name": os.uname().nodename}})
     monkeypatch.setattr(MadeAgent, "first_page", MadeAgent.page, raising=False)
     monkeypatch.setattr("controller.cli.trial_agent.HostAgent", lambda *_: agent)
     monkeypatch.setattr("controller.cli.trial_agent.SystemClock", lambda: agent)
     options = ("--for", "20m", "--block", "1m", "--seed", "1", "--policy", "canary", "--publish")
-    where = ("--config", str(config(server, tmp_path, POLICIES)))
-    assert main(["trial", *where, *options, "--blocks", str(tmp_path / "pairs")]) == 1
-    annotations = server.objects[f"/api/v1/nodes/{name}"]["metadata"]["annotations"]
-    found = decode(annotations[TRIAL_KEY])
-    assert (found.policy, len(found.pairs)) == ("canary", 1)
-    assert (found.hurt_s is not None) is is_told
+    where = ("--config", str(config(server, directory, POLICIES)))
+    assert main(["trial", *where, *options, "--blocks", str(directory / "pairs")]) == 1
