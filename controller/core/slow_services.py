@@ -25,7 +25,12 @@ from controller.core.decision import (
     describe_slow,
 )
 from controller.core.eviction.causes import cause_of, depth, suffers
-from controller.core.loop.evidence import Evidence, host_explains, throttled_explains
+from controller.core.loop.evidence import (
+    Evidence,
+    host_explains,
+    steal_explains,
+    throttled_explains,
+)
 from controller.core.model import Channel, IndicatorName
 from controller.core.units import NS_PER_SEC, format_cpus
 
@@ -118,10 +123,10 @@ class _Logged:
 class SlowServices:
     """The verdicts of the last tick, ``found``, and what of them is new, ``verdicts``."""
 
-    __slots__ = ("_last_ns", "_logged", "_well", "found", "verdicts")
+    __slots__ = ("_logged", "_second", "_well", "found", "verdicts")
 
     def __init__(self) -> None:
-        self._last_ns = -NS_PER_SEC
+        self._second = -1
         self._logged: dict[str, _Logged] = {}
         self._well: dict[str, _Well] = {}
         self.found: tuple[SlowService, ...] = ()
@@ -144,9 +149,11 @@ class SlowServices:
 
     def _learn_loads(self, channels: Channels, context: TickContext) -> None:
         """Take the use of CPUs of each service, once a second."""
-        if context.now_ns - self._last_ns < NS_PER_SEC:
+        # Ticks may come a second apart, and some of them a moment earlier.
+        second = context.now_ns // NS_PER_SEC
+        if second == self._second:
             return
-        self._last_ns = context.now_ns
+        self._second = second
         bad = {name for loops in channels.loops.values() for name in loops.suffering}
         services = context.workload_index.services
         self._well = {name: each for name, each in self._well.items() if name in services}
@@ -220,7 +227,9 @@ def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickC
     if context.harm.certain(cause.service) and cause.be_share:
         batch = (each for each in cause.parts if each.kind is PartKind.BEST_EFFORT)
         return _by_parts(replace(cause, parts=tuple(batch)))
-    if host_explains(waits) and _host_is_most(cause.service, waits, context):
+    # Stolen time makes each request longer, also where no task waits for a CPU.
+    is_host = host_explains(waits) or steal_explains(waits)
+    if is_host and _host_is_most(cause.service, waits, context):
         return _by_host(waits)
     need = context.tracker.cpu_need.get(cause.service)
     wanted = waits.inflicted_cpus + (need.oncpu if need else 0.0)

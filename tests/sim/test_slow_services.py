@@ -120,6 +120,13 @@ def test_a_figure_alone(plant: Plant, wants: float, because: SlowBecause) -> Non
     assert becauses(plans[25:]) == {because}
 
 
+def test_stolen_time_explains_a_figure_without_waits() -> None:
+    node = WithFigure(1, QUICK, wants=(0.005,))
+    node.steal_ratio = 0.2
+    plans = ClosedLoop(node, make_settings(FIGURE, mode=Mode.OBSERVE)).run(10)
+    assert becauses(plans[25:]) == {SlowBecause.HOST}
+
+
 def test_a_squeeze_that_did_not_help_leaves_another_cause() -> None:
     loop = ClosedLoop(WithFigure(1, QUICK), make_settings(FIGURE))
     assert becauses(loop.run(300)[-5:]) == {SlowBecause.ELSEWHERE}

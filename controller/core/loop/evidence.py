@@ -25,7 +25,14 @@ from controller.core.limiters import (
 )
 from controller.core.model import IndicatorName
 
-__all__ = ("Evidence", "EvidenceGate", "SqueezeTrial", "host_explains", "throttled_explains")
+__all__ = (
+    "Evidence",
+    "EvidenceGate",
+    "SqueezeTrial",
+    "host_explains",
+    "steal_explains",
+    "throttled_explains",
+)
 
 # A smaller part of the time than this explains nothing: of all CPU time, because a little steal on
 # many CPUs without the service is long as well; of a service's time under its own quota, because
@@ -102,7 +109,7 @@ class EvidenceGate:
             evidence, 0.5 if self.state is ChannelState.SELF else 1.0
         ):
             self.state = ChannelState.SELF
-        elif _steal_explains(evidence):
+        elif steal_explains(evidence):
             self.state = ChannelState.STEAL
         elif host_explains(evidence):
             self.in_vain = self.state is ChannelState.SQUEEZE
@@ -120,7 +127,7 @@ def throttled_explains(evidence: Evidence, part: float = 1.0) -> bool:
     return ratio is not None and ratio >= part * _LEAST_RATIO
 
 
-def _steal_explains(evidence: Evidence) -> bool:
+def steal_explains(evidence: Evidence) -> bool:
     """Return whether steal is at least half as long as the wait, and not little of the time."""
     steal = evidence.steal_cpus
     least = max(_LEAST_RATIO * evidence.cpus, evidence.inflicted_cpus / 2)
