@@ -83,6 +83,7 @@ def state(agent: AgentRun) -> str | None:
 
 def is_left_alone(site: DiskSite, agent: AgentRun) -> None:
     assert state(agent) != "squeeze"
+    assert agent.because("web") != SlowBecause.BEST_EFFORT
     assert not site.limit
 
 

@@ -114,6 +114,36 @@ def squeezes(site: Site, capsys: pytest.CaptureFixture[str]) -> list[dict[str, A
 
 
 @pytest.mark.thorough
+def test_a_service_that_fills_its_link_alone(
+    host: Host, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    site = Site(cgroup_root, cgroup_layout, tmp_path)
+    site.write(NETWORK)
+    with (
+        process_in(host.pods["web"], site.service),
+        process_in(host.pods["batch"], site.batch[0]),
+        AgentRun(site) as agent,
+    ):
+        agent.ready()
+        eventually("filters of both pods", lambda: "\n".join(dump(host)).count("_mark") == 2)
+
+        def is_left_alone() -> None:
+            assert agent.because("web") in (SlowBecause.LINK, None)
+            assert is_unlimited(agent)
+
+        def is_told() -> bool:
+            is_left_alone()
+            return any(
+                each["text"].startswith("slow (link)") for each in agent.status()["decisions"]
+            )
+
+        with Flow(host, host.pods["web"], streams=4):
+            eventually("a verdict", is_told)
+            agent.watch(10, is_left_alone)
+        assert agent.stop() == 0
+
+
+@pytest.mark.thorough
 def test_observe_mode_changes_no_link(
     host: Host, cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path
 ) -> None:

@@ -234,6 +234,7 @@ def test_the_state_names_the_cause_and_a_service_at_its_own_limit_gets_no_squeez
 
         def is_not_squeezed() -> None:
             assert not state("squeeze", web)
+            assert agent.because("web") in (SlowBecause.OWN_MEMORY, None)
 
         agent.watch(10, is_not_squeezed)
         demand = agent.series("sweetpoint_channel_demand_ratio")["memory",]
