@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from controller.agent.history.sizes import LEAST_NS, Advised, Limits, ServiceUses, advised
+from controller.agent.history.sizes import LEAST_NS, Advised, Amounts, ServiceUses, advised
 from controller.cli.explain_text import lasted
 from controller.core.model import QosClass, Target, TargetKind, Workload
 from controller.core.units import format_bytes, format_cpus
@@ -20,7 +20,7 @@ __all__ = ("forecast_lines", "plain_forecast", "plain_sizes", "present_limits", 
 _DAY_NS = 24 * 3600 * 10**9
 
 
-def present_limits(uses: ServiceUses) -> dict[str, Limits]:
+def present_limits(uses: ServiceUses) -> dict[str, Amounts]:
     """Return the limits of the services that exist on this host, by name: the lowest of each.
 
     A service is left out whose limits cannot be read, and all are if the history is that of another
@@ -28,7 +28,7 @@ def present_limits(uses: ServiceUses) -> dict[str, Limits]:
     """
     from controller.host.facts import HostError, boot_id
 
-    found: dict[str, Limits] = {}
+    found: dict[str, Amounts] = {}
     if uses.boot_id != boot_id():
         return found
     try:
@@ -40,11 +40,7 @@ def present_limits(uses: ServiceUses) -> dict[str, Limits]:
             continue
         limits = _limits(workload, cpu, memory)
         if limits is not None:
-            known = found.get(workload.service, limits)
-            found[workload.service] = Limits(
-                min(filter(None, (known.cpus, limits.cpus)), default=None),
-                min(filter(None, (known.memory_bytes, limits.memory_bytes)), default=None),
-            )
+            found[workload.service] = found.get(workload.service, limits).lowest(limits)
     return found
 
 
@@ -62,7 +58,7 @@ def _knobs() -> "tuple[CgroupKnob, CgroupKnob | None]":
     return cpu, MemoryMax(memory.mount, memory.hierarchy, memory.version)
 
 
-def _limits(workload: Workload, cpu: "CgroupKnob", memory: "CgroupKnob | None") -> Limits | None:
+def _limits(workload: Workload, cpu: "CgroupKnob", memory: "CgroupKnob | None") -> Amounts | None:
     from actuators.base import GoneError, RefusedError
     from controller.core.knob_values import cpus_of
 
@@ -72,7 +68,7 @@ def _limits(workload: Workload, cpu: "CgroupKnob", memory: "CgroupKnob | None") 
         cpus = cpus_of(cpu.read(target))
     except (GoneError, RefusedError, ValueError):
         return None
-    return Limits(cpus, None if memory is None else _memory_limit(workload.path, memory))
+    return Amounts(cpus, None if memory is None else _memory_limit(workload.path, memory))
 
 
 def _memory_limit(path: str, memory: "CgroupKnob") -> int | None:
@@ -91,9 +87,10 @@ def _memory_limit(path: str, memory: "CgroupKnob") -> int | None:
     return None if limit_bytes >= NO_LIMIT_V1_BYTES else round(limit_bytes)
 
 
-def plain_sizes(uses: ServiceUses, limits: Mapping[str, Limits]) -> list[dict[str, object]]:
+def plain_sizes(uses: ServiceUses, limits: Mapping[str, Amounts]) -> list[dict[str, object]]:
     """Return what ``size_lines`` says, for programs."""
-    found = []
+    found: list[dict[str, object]] = []
+    requests = {name: each._asdict() for name, each in uses.requests.items()}
     for name, use in sorted(uses.services.items()):
         now = limits.get(name)
         fits = advised(use, now)
@@ -102,6 +99,7 @@ def plain_sizes(uses: ServiceUses, limits: Mapping[str, Limits]) -> list[dict[st
                 "service": name,
                 "observed_ns": use.observed_ns,
                 "least_observed_ns": LEAST_NS,
+                "requests_now": requests.get(name),
                 "limits_now": None if now is None else now._asdict(),
                 "advised": None if fits is None else asdict(fits),
             }
@@ -109,8 +107,9 @@ def plain_sizes(uses: ServiceUses, limits: Mapping[str, Limits]) -> list[dict[st
     return found
 
 
-def size_lines(uses: ServiceUses, limits: Mapping[str, Limits]) -> Iterator[str]:
+def size_lines(uses: ServiceUses, limits: Mapping[str, Amounts]) -> Iterator[str]:
     """Yield the requests and limits of each service with their evidence, by name."""
+    requests = uses.requests
     for name, use in sorted(uses.services.items()):
         now = limits.get(name)
         fits = advised(use, now)
@@ -122,44 +121,58 @@ def size_lines(uses: ServiceUses, limits: Mapping[str, Limits]) -> Iterator[str]
             )
             continue
         yield f"{name}: requests and limits of one workload, from {lasted(use.observed_ns)}"
-        yield (
-            f"    cpu request     {format_cpus(fits.cpu_request_cpus)}: for 95% of the time "
-            f"it used no more; its peak was {format_cpus(fits.peak_cpus)}"
-        )
-        yield f"    cpu limit       {_cpu_limit(fits, now)}"
-        if fits.memory_request_bytes is None or fits.memory_limit_bytes is None:
-            yield "    memory          N/A: it was not measured"
-            continue
-        yield f"    memory request  {format_bytes(fits.memory_request_bytes)}: its peak"
-        yield (
-            f"    memory limit    {format_bytes(fits.memory_limit_bytes)}: a fifth above its peak; "
-            f"{_distance(fits, now)}"
-        )
+        yield from _of_cpu(fits, requests.get(name), now)
+        yield from _of_memory(fits, requests.get(name), now)
 
 
-def _cpu_limit(fits: Advised, now: Limits | None) -> str:
-    if fits.throttled_ratio is None:
-        return "N/A: whether it was throttled was not measured"
-    today = f", its limit is {format_cpus(now.cpus)}" if now is not None and now.cpus else ""
-    throttled = f"it was throttled for {fits.throttled_ratio:.1%} of its time{today}"
-    if fits.cpu_limit_cpus is None:
-        return f"none is needed: {throttled}"
-    return f"{format_cpus(fits.cpu_limit_cpus)}, or none: {throttled}"
-
-
-def _distance(fits: Advised, now: Limits | None) -> str:
-    hits = f", which it reached {fits.memory_limit_hits:,} times" if fits.memory_limit_hits else ""
-    if now is None:
-        return f"its present limit is not known{hits}"
-    if now.memory_bytes is None or fits.oom_distance_bytes is None:
-        return "it has no limit of its own now"
-    limit, distance_bytes = format_bytes(now.memory_bytes), fits.oom_distance_bytes
-    if distance_bytes < 0:
-        return f"its peak was {format_bytes(-distance_bytes)} above its limit of now, {limit}{hits}"
-    part = distance_bytes / now.memory_bytes if now.memory_bytes else 0.0
-    return (
-        f"its peak left {format_bytes(distance_bytes)} ({part:.0%}) of its limit of {limit}{hits}"
+def _of_cpu(fits: Advised, requests: Amounts | None, limits: Amounts | None) -> Iterator[str]:
+    request, wanted = "N/A" if requests is None else _cpus(requests), fits.cpu_request_cpus
+    yield (
+        f"    cpu request     {format_cpus(wanted)}, now {request}: for 95% of the time it used no "
+        f"more; its peak was {format_cpus(fits.peak_cpus)}"
     )
+    if fits.throttled_ratio is None:
+        yield "    cpu limit       N/A: whether it was throttled was not measured"
+        return
+    limit, enough = "N/A" if limits is None else _cpus(limits), "none is needed"
+    if fits.cpu_limit_cpus is not None:
+        enough = f"{format_cpus(fits.cpu_limit_cpus)} or none"
+    throttled = f"it was throttled for {fits.throttled_ratio:.1%} of its time"
+    yield f"    cpu limit       {enough}, now {limit}: {throttled}"
+
+
+def _of_memory(fits: Advised, requests: Amounts | None, limits: Amounts | None) -> Iterator[str]:
+    wanted, enough = fits.memory_request_bytes, fits.memory_limit_bytes
+    if wanted is None or enough is None:
+        yield "    memory          N/A: it was not measured"
+        return
+    request = "N/A" if requests is None else _memory(requests)
+    limit = "N/A" if limits is None else _memory(limits)
+    yield f"    memory request  {format_bytes(wanted)}, now {request}: its peak"
+    yield (
+        f"    memory limit    {format_bytes(enough)}, now {limit}: a fifth above its peak"
+        f"{_distance(fits, limits)}"
+    )
+
+
+def _cpus(amounts: Amounts) -> str:
+    return "none" if amounts.cpus is None else format_cpus(amounts.cpus)
+
+
+def _memory(amounts: Amounts) -> str:
+    return "none" if amounts.memory_bytes is None else format_bytes(amounts.memory_bytes)
+
+
+def _distance(fits: Advised, now: Amounts | None) -> str:
+    """Return how near its peak came to its limit; empty where nothing is known about that."""
+    text, distance_bytes = "", fits.oom_distance_bytes
+    if distance_bytes is not None and distance_bytes < 0:
+        text = f"; its peak was {format_bytes(-distance_bytes)} above its limit of now"
+    elif distance_bytes is not None and now is not None and now.memory_bytes:
+        part = distance_bytes / now.memory_bytes
+        text = f"; its peak left {format_bytes(distance_bytes)} ({part:.0%}) of its limit"
+    hits = fits.memory_limit_hits
+    return f"{text}; it reached its limit {hits:,} times" if hits else text
 
 
 def plain_forecast(record: ForecastRecord, wall_ns: int) -> dict[str, object]:

@@ -153,7 +153,9 @@ class Workload(NamedTuple):
     because what was learned about one image does not hold for another; empty: not known.
     ``container_of`` is the cgroup of the pod of which this workload is one container; ``None``: it
     is a whole pod, or no pod. ``resctrl_class`` is the class of cache ways and memory
-    bandwidth that a pod has before that of its profile; empty: none.
+    bandwidth that a pod has before that of its profile; empty: none. ``request_cpus`` and
+    ``request_memory_bytes`` are what the pod of a service requested, which is only reported;
+    ``None``: nothing, or not known.
     """
 
     name: str
@@ -177,6 +179,8 @@ class Workload(NamedTuple):
     memory_at: Target | None = None
     resctrl_class: str = ""
     own_memory_at: Target | None = None
+    request_cpus: float | None = None
+    request_memory_bytes: int | None = None
 
     @property
     def whole(self) -> CgroupId:

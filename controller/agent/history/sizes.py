@@ -17,7 +17,7 @@ from controller.agent.recording import Entry, RecordingError
 from controller.core.model import CgroupId, QosClass, Workload, WorkloadSample
 from controller.core.units import MIB, NS_PER_SEC
 
-__all__ = ("LEAST_NS", "Advised", "Limits", "ServiceUse", "ServiceUses", "advised")
+__all__ = ("LEAST_NS", "Advised", "Amounts", "ServiceUse", "ServiceUses", "advised")
 
 # Less says nothing about the load of a service: a deployment and a cache that fills take as long.
 LEAST_NS = 3600 * NS_PER_SEC
@@ -31,11 +31,18 @@ _HEADROOM = 1.2
 _THROTTLED_RATIO = 0.01
 
 
-class Limits(NamedTuple):
-    """The limits of a cgroup itself; ``None``: it has no such limit."""
+class Amounts(NamedTuple):
+    """The requests or the limits of a workload; ``None``: it has none, or it is not known."""
 
     cpus: float | None
     memory_bytes: int | None
+
+    def lowest(self, other: "Amounts") -> "Amounts":
+        """Return the lower one of each, of those that there are."""
+        return Amounts(
+            min(filter(None, (self.cpus, other.cpus)), default=None),
+            min(filter(None, (self.memory_bytes, other.memory_bytes)), default=None),
+        )
 
 
 @dataclass(slots=True)
@@ -105,6 +112,16 @@ class ServiceUses:
         self._wall_ns = self._time_ns = 0
         self._samples: dict[CgroupId, WorkloadSample] = {}
 
+    @property
+    def requests(self) -> dict[str, Amounts]:
+        """What the pods of each service request, the lowest of each; without those that do not."""
+        found: dict[str, Amounts] = {}
+        for each in self.workloads:
+            requests = Amounts(each.request_cpus, each.request_memory_bytes)
+            if any(requests):
+                found[each.service] = found.get(each.service, requests).lowest(requests)
+        return found
+
     def read(self, lines: Iterable[Line | str]) -> None:
         """Take all *lines* of the stream of snapshots; there may be none."""
         try:
@@ -166,7 +183,7 @@ class Advised:
     oom_distance_bytes: int | None
 
 
-def advised(use: ServiceUse, now: Limits | None) -> Advised | None:
+def advised(use: ServiceUse, now: Amounts | None) -> Advised | None:
     """Return what fits *use*; ``None``: it was observed for less than ``LEAST_NS``.
 
     :param now: its present limits; ``None``: not known.

@@ -13,7 +13,7 @@ import ipaddress
 import re
 from typing import Any, NamedTuple
 
-from controller.workloads.pods.requests import extended_requests
+from controller.workloads.pods.requests import extended_requests, requests_of
 from controller.workloads.pods.untrusted_json import items, mapping, shown
 
 __all__ = (
@@ -96,8 +96,8 @@ class Pod:
     reports them. ``images`` has the last parts of the names of the images, without tag and digest,
     ``image_key`` is a hash of the full names. ``ip`` is the address of the pod, empty while it has
     none. ``grace_s`` is the time that the pod may take to stop, in seconds. ``requests`` has the
-    amounts of extended resources
-    for best-effort work, by resource name.
+    amounts of extended resources for best-effort work, by resource name. ``request_cpus`` and
+    ``request_memory_bytes`` are what it requests of the usual ones; ``None``: nothing, or unknown.
 
     ``mirror``: the mirror pod of a static pod, an API object that kubelet makes for it. Its ``uid``
     here is the id of the static pod and not the UUID of the object. Any pod can have the annotation
@@ -122,6 +122,8 @@ class Pod:
     image_key: str = ""
     grace_s: int = 30
     requests: Mapping[str, int] = field(default_factory=dict)
+    request_cpus: float | None = None
+    request_memory_bytes: int | None = None
     ip: str = ""
 
     @property
@@ -166,6 +168,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
     if not isinstance(uid, str) or not (_STATIC_ID if mirror else _UUID).fullmatch(uid):
         raise PodError(f"pod {namespace}/{name}: {shown(uid)} is not the id of a pod")
     labels, _ = _known(mapping(meta, "labels"), _LABELS | label_keys)
+    request_cpus, memory_bytes = requests_of(spec)
     return Pod(
         uid=uid,
         namespace=namespace,
@@ -185,6 +188,8 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         images=tuple(sorted(set(_images(spec)))),
         image_key=_image_key(spec),
         requests=extended_requests(spec),
+        request_cpus=request_cpus,
+        request_memory_bytes=memory_bytes,
         ip=_address(status.get("podIP")),
     )
 

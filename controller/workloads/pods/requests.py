@@ -1,13 +1,13 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Amounts that a best-effort pod is limited to: extended resources and network bandwidth.
+"""Amounts in the specification of a pod: what it requests, and what limits a best-effort pod.
 
-The extended resources are in the requests and limits of its containers. The bandwidth is in
+Requests, also of extended resources, are in the resources of its containers. The bandwidth is in
 Koordinator's annotation, in bits per second:
 ``koordinator.sh/networkQOS: {"ingressLimit": "10M", "egressLimit": "20M"}``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 import json
 import math
@@ -15,6 +15,7 @@ import re
 from typing import Any, NamedTuple
 
 from controller.core.model import QosClass
+from controller.workloads.pods.untrusted_json import mapping
 
 __all__ = (
     "NETWORK_QOS",
@@ -22,6 +23,7 @@ __all__ = (
     "extended_requests",
     "network_limit",
     "parse_quantity",
+    "requests_of",
 )
 
 _CURRENT = (
@@ -54,34 +56,56 @@ _SCALES = {
 _MAX_QUANTITY = 2**63 - 1
 
 
-def parse_quantity(value: object) -> int | None:
+def parse_quantity(value: object, parts: int = 1) -> int | None:
     """Return a positive quantity of the API such as ``1500``, ``2k`` or ``1Gi``, rounded up.
 
     ``None``: *value* is not a quantity, or it is 0, or larger than the API's integers (2**63 - 1).
+
+    :param parts: the result is in so many parts of its unit.
     """
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) and len(value) <= 32 else None
     if match is None:
         return None
-    number = math.ceil(Fraction(match[1]) * 10 ** int(match[2] or 0) * _SCALES[match[3] or ""])
+    scale = parts * 10 ** int(match[2] or 0) * _SCALES[match[3] or ""]
+    number = math.ceil(Fraction(match[1]) * scale)
     return number if 0 < number <= _MAX_QUANTITY else None
 
 
 def extended_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """Return the amounts that the pod with *spec* requests, by resource; invalid ones are left out.
 
-    The rule is that of the scheduler: the sum of its containers, or its largest init container if
-    that is more. The whole pod is limited to that, so a container without a request adds nothing.
+    The whole pod is limited to that, so a container without a request adds nothing.
+    """
+    return _sum(spec, _limits)
+
+
+def requests_of(spec: Mapping[str, Any]) -> tuple[float | None, int | None]:
+    """Return the CPUs and the bytes of memory that the pod with *spec* requests.
+
+    ``None``: no container requests any, or not in a valid form.
+    """
+    found = _sum(spec, _requests)
+    milli_cpus = found.get("cpu")
+    return None if milli_cpus is None else milli_cpus / 1000, found.get("memory")
+
+
+def _sum(
+    spec: Mapping[str, Any], amounts_of: Callable[[Mapping[str, Any]], dict[str, int]]
+) -> dict[str, int]:
+    """Return the *amounts_of* the containers of a pod together, by the rule of the scheduler.
+
+    That is their sum, or that of its largest init container if it is more.
     """
     total: dict[str, int] = {}
     largest: dict[str, int] = {}
     for container in _containers(spec, "containers"):
-        _add(total, _limits(container))
+        _add(total, amounts_of(container))
     for container in _containers(spec, "initContainers"):
-        limits = _limits(container)
+        amounts = amounts_of(container)
         if container.get("restartPolicy") == "Always":
-            _add(total, limits)  # a sidecar, which keeps running
+            _add(total, amounts)  # a sidecar, which keeps running
         else:
-            largest |= {name: max(amount, largest.get(name, 0)) for name, amount in limits.items()}
+            largest |= {name: max(amount, largest.get(name, 0)) for name, amount in amounts.items()}
     return {
         name: max(total.get(name, 0), largest.get(name, 0))
         for name in sorted(total.keys() | largest.keys())
@@ -106,6 +130,16 @@ def _limits(container: Mapping[str, Any]) -> dict[str, int]:
                 if amount is not None:
                     found[today] = amount
     return found
+
+
+def _requests(container: Mapping[str, Any]) -> dict[str, int]:
+    # The API server fills in a request from the limit.
+    requests = mapping(mapping(container, "resources"), "requests")
+    found = {
+        "cpu": parse_quantity(requests.get("cpu"), parts=1000),
+        "memory": parse_quantity(requests.get("memory")),
+    }
+    return {name: amount for name, amount in found.items() if amount is not None}
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -380,6 +380,7 @@ class KubernetesSource:
             amount if (amount := requests.get(name, capacity)) < capacity else None
             for name, capacity in zip(self._names, self._capacity, strict=True)
         )
+        serving = pod if qos is QosClass.LS else None
         workload = Workload(
             name=name,
             cgroup=CgroupId(self._layout.hierarchy, cgroup.inode),
@@ -394,8 +395,10 @@ class KubernetesSource:
             limit_memory_bytes=limit_bytes,
             limit_egress_bytes_per_s=network.egress,
             limit_ingress_bytes_per_s=network.ingress,
-            image="" if pod is None or qos is not QosClass.LS else pod.image_key,
+            image="" if serving is None else serving.image_key,
             resctrl_class=limits,
+            request_cpus=None if serving is None else serving.request_cpus,
+            request_memory_bytes=None if serving is None else serving.request_memory_bytes,
         )
         return workload, "; ".join(filter(None, problems)) or None
 

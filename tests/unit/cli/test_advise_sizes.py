@@ -4,7 +4,7 @@
 
 import json
 
-from controller.agent.history.sizes import LEAST_NS, Limits, ServiceUse, ServiceUses
+from controller.agent.history.sizes import LEAST_NS, Amounts, ServiceUse, ServiceUses
 from controller.cli.advise_sizes import (
     forecast_lines,
     plain_forecast,
@@ -43,23 +43,33 @@ def use(service: str, **changes: object) -> ServiceUse:
 
 def test_each_service_has_its_figures_with_their_evidence() -> None:
     throttled = use("slow", throttled_ns=LEAST_NS // 2)
-    limits = {"db": Limits(None, 512 * MIB), "slow": Limits(0.3, None)}
-    assert list(size_lines(uses(throttled, use("db", limit_hits=3)), limits)) == [
+    limits = {"db": Amounts(None, 512 * MIB), "slow": Amounts(0.3, None)}
+    found = uses(throttled, use("db", limit_hits=3))
+    found.workloads = tuple(
+        make_workload("db", number, QosClass.LS, "default")._replace(
+            request_cpus=cpus, request_memory_bytes=256 * MIB
+        )
+        for number, cpus in ((1, 0.5), (2, None))
+    )
+    assert list(size_lines(found, limits)) == [
         "",
         "db: requests and limits of one workload, from 2h",
-        "    cpu request     0.30cpu: for 95% of the time it used no more; its peak was 0.30cpu",
-        "    cpu limit       none is needed: it was throttled for 0.0% of its time",
-        "    memory request  480MiB: its peak",
-        "    memory limit    576MiB: a fifth above its peak; its peak left 32MiB (6%) of its limit "
-        "of 512MiB, which it reached 3 times",
+        "    cpu request     0.30cpu, now 0.50cpu: for 95% of the time it used no more; its peak "
+        "was 0.30cpu",
+        "    cpu limit       none is needed, now none: it was throttled for 0.0% of its time",
+        "    memory request  480MiB, now 256MiB: its peak",
+        "    memory limit    576MiB, now 512MiB: a fifth above its peak; its peak left 32MiB (6%) "
+        "of its limit; it reached its limit 3 times",
         "",
         "slow: requests and limits of one workload, from 2h",
-        "    cpu request     0.30cpu: for 95% of the time it used no more; its peak was 0.30cpu",
-        "    cpu limit       0.36cpu, or none: it was throttled for 25.0% of its time, its limit "
-        "is 0.30cpu",
-        "    memory request  480MiB: its peak",
-        "    memory limit    576MiB: a fifth above its peak; it has no limit of its own now",
+        "    cpu request     0.30cpu, now N/A: for 95% of the time it used no more; its peak was "
+        "0.30cpu",
+        "    cpu limit       0.36cpu or none, now 0.30cpu: it was throttled for 25.0% of its time",
+        "    memory request  480MiB, now N/A: its peak",
+        "    memory limit    576MiB, now none: a fifth above its peak",
     ]
+    plain = {each["service"]: each["requests_now"] for each in plain_sizes(found, limits)}
+    assert plain == {"db": {"cpus": 0.5, "memory_bytes": 256 * MIB}, "slow": None}
 
 
 def test_without_data_there_is_no_advice() -> None:
@@ -80,10 +90,12 @@ def test_without_data_there_is_no_advice() -> None:
 
 
 def test_a_peak_above_a_lowered_limit() -> None:
-    lines = list(size_lines(uses(use("db")), {"db": Limits(None, 400 * MIB)}))
-    assert lines[-1].endswith("its peak was 80MiB above its limit of now, 400MiB")
+    lines = list(size_lines(uses(use("db")), {"db": Amounts(None, 400 * MIB)}))
+    assert lines[-1].endswith(
+        "now 400MiB: a fifth above its peak; its peak was 80MiB above its limit of now"
+    )
     lines = list(size_lines(uses(use("db")), {}))
-    assert lines[-1].endswith("its present limit is not known")
+    assert lines[-1].endswith("now N/A: a fifth above its peak")
 
 
 def test_limits_are_read_only_of_cgroups_of_this_boot() -> None:

@@ -12,7 +12,7 @@ from controller.agent.history.records import Line, Start, decode, encode
 from controller.agent.history.sizes import (
     LEAST_NS,
     Advised,
-    Limits,
+    Amounts,
     ServiceUse,
     ServiceUses,
     advised,
@@ -87,7 +87,7 @@ class Made:
         return self.read(since_s).services["web"]
 
 
-def fit(use: ServiceUse, now: Limits | None = None) -> Advised:
+def fit(use: ServiceUse, now: Amounts | None = None) -> Advised:
     found = advised(use, now)
     assert found is not None
     return found
@@ -180,7 +180,7 @@ def test_the_workloads_of_a_service_are_sized_alike_and_observed_once() -> None:
 def test_a_throttled_service_needs_a_higher_limit_or_none() -> None:
     made = Made(WEB)
     made.use(MINUTE, 60, oncpu_ns=S, throttled_ns=0.5 * S)
-    found = fit(made.web(), Limits(1.1, None))
+    found = fit(made.web(), Amounts(1.1, None))
     # Of 1.5 s that its threads wanted to run in a second, it was throttled for a third.
     assert found.throttled_ratio == pytest.approx(1 / 3)
     assert found.cpu_limit_cpus == 1.32
@@ -193,7 +193,7 @@ def test_a_service_that_is_not_throttled_needs_no_limit(
 ) -> None:
     made = Made(WEB)
     made.use(MINUTE, 62, oncpu_ns=S, **throttled_ns)
-    found = fit(made.web(), Limits(1.0, None))
+    found = fit(made.web(), Amounts(1.0, None))
     assert (found.throttled_ratio, found.cpu_limit_cpus) == (ratio, None)
 
 
@@ -202,19 +202,19 @@ def test_the_distance_to_the_limit_of_memory_and_how_often_it_was_reached() -> N
     made.use(MINUTE, 60, oncpu_ns=S, memory_bytes=500 * MIB)
     made.use(1, 3, memory_limit_hits=4)
     made.use(1, 3, memory_limit_hits=4)
-    found = fit(made.web(), Limits(None, 512 * MIB))
+    found = fit(made.web(), Amounts(None, 512 * MIB))
     assert (found.oom_distance_bytes, found.memory_limit_bytes) == (12 * MIB, 600 * MIB)
     # The first reading is the base of the count.
     assert found.memory_limit_hits == 20
-    assert fit(made.web(), Limits(None, 400 * MIB)).oom_distance_bytes == -100 * MIB
-    assert fit(made.web(), Limits(None, None)).oom_distance_bytes is None
+    assert fit(made.web(), Amounts(None, 400 * MIB)).oom_distance_bytes == -100 * MIB
+    assert fit(made.web(), Amounts(None, None)).oom_distance_bytes is None
     assert fit(made.web()).oom_distance_bytes is None
 
 
 def test_memory_that_was_not_measured_is_not_zero() -> None:
     made = Made(WEB)
     made.use(MINUTE, 60, oncpu_ns=0)
-    found = fit(made.web(), Limits(None, 512 * MIB))
+    found = fit(made.web(), Amounts(None, 512 * MIB))
     assert (
         found.memory_request_bytes is found.memory_limit_bytes is found.oom_distance_bytes is None
     )

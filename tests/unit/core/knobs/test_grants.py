@@ -29,7 +29,11 @@ from controller.core.model import (
 from controller.core.planner import Planner
 from controller.core.settings import MemoryGuard
 from controller.demo.simulated_node import SimulatedNode
-from controller.workloads.pods.requests import extended_requests, parse_quantity
+from controller.workloads.pods.requests import (
+    extended_requests,
+    parse_quantity,
+    requests_of,
+)
 from tests.sim.plants import MemoryNode
 from tests.support.loops.closed_loop import TICK_NS, ClosedLoop, make_settings, make_spec
 from tests.support.loops.resource_loop import closed, resource_settings
@@ -228,6 +232,17 @@ def test_an_older_name_of_a_resource_stands_for_that_of_today() -> None:
     assert extended_requests(spec) == wanted
 
 
+def test_the_usual_requests_follow_the_same_rule() -> None:
+    def wanting(**requests: str) -> dict[str, object]:
+        return {"resources": {"requests": requests, "limits": {"cpu": "8"}}}
+
+    spec = {"containers": [wanting(cpu="250m", memory="64Mi"), wanting(cpu="1")]}
+    assert requests_of(spec) == (1.25, 64 << 20)
+    spec["initContainers"] = [wanting(memory="1Gi")]
+    assert requests_of(spec) == (1.25, 1 << 30)
+    assert requests_of({"containers": [wanting(cpu="0", memory="x" * 100)]}) == (None, None)
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -240,3 +255,4 @@ def test_an_older_name_of_a_resource_stands_for_that_of_today() -> None:
 )
 def test_malformed_resources_are_no_request(spec: dict[str, object]) -> None:
     assert extended_requests(spec) == {}
+    assert requests_of(spec) == (None, None)

@@ -138,6 +138,13 @@ def test_a_request_of_the_whole_capacity_is_no_limit(
     assert (workload.limit_cpus, workload.limit_memory_bytes) == expected
 
 
+def test_a_service_has_the_requests_of_its_pod_and_best_effort_work_has_none(node: Node) -> None:
+    usual: dict[str, Any] = {"request_cpus": 0.5, "request_memory_bytes": 1 << 20}
+    found = node.run(pod(1, **usual), pod(2, "BestEffort", **usual))
+    requests = {each.name: (each.request_cpus, each.request_memory_bytes) for each in found}
+    assert requests == {"shop/p1": (0.5, 1 << 20), "shop/p2": (None, None)}
+
+
 def test_a_pod_without_a_cgroup_is_no_workload(node: Node) -> None:
     node.list(pod(1))
     assert node.scan() == ()
