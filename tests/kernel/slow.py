@@ -7,6 +7,7 @@ import contextlib
 from pathlib import Path
 import socket
 import threading
+import time
 
 from controller.core.decision import SlowBecause
 from tests.kernel.agent import AgentRun, Site
@@ -62,7 +63,9 @@ class Slow:
         work += [Load(each, "hog", CPU) for each in cgroups]
         work += [Load(each, "idle") for each in self.site.batch if each not in cgroups]
         with loads(work) as running:
+            begin_s = time.monotonic()
             running.work_until(text, lambda: self.is_told(agent, text))
+            print(f"{time.monotonic() - begin_s:.1f} s: {text}")
 
     def wait_for_none(self, agent: AgentRun) -> None:
         """Work alone until a verdict was told that names no workload.

@@ -221,6 +221,11 @@ def test_the_state_names_the_cause_and_a_service_at_its_own_limit_gets_no_squeez
     with AgentRun(node).ready() as agent:
         eventually("a squeeze that is asked for", lambda: state("squeeze", web, job))
         assert node.kernel_refaults() > 0
+
+        def is_blamed() -> bool:
+            return state("squeeze", web, job) and agent.because("web") == SlowBecause.BEST_EFFORT
+
+        eventually("its verdict", is_blamed)
         eventually("calm", lambda: state("free"))
         node.limit(node.below / "web", SERVICE_MIB // 2)
         # The job holds its memory still, and does nothing any more.

@@ -93,8 +93,10 @@ def test_a_service_that_is_well_is_not_slow() -> None:
 class WithFigure(SimulatedNode):
     """A node whose service has a figure of four times its sweet point, and no other indicator."""
 
+    value_ns = 80e6
+
     def snapshot(self, now_ns: int) -> Snapshot:
-        figure = ServiceReading(service="web-0", value=80e6, age_ns=0)
+        figure = ServiceReading(service="web-0", value=self.value_ns, age_ns=0)
         return replace(super().snapshot(now_ns), services=(figure,))
 
 
