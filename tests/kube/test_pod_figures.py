@@ -1,42 +1,70 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The chart's agent asks the pods of a service for their figures, at their own addresses."""
+"""The chart's agent asks the pods of services for their figures, and limits jobs by them."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
 
 from tests.kube.client import Json
+from tests.kube.hogs import LAW, profile
 from tests.kube.release import Release
 from tests.kube.test_new_containers import status
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 
 PAGE = {"port": 8080, "path": "/figures", "metric": "p99", "every": "1s", "timeout": "1s"}
-ASKED = {"config": {"service_level": {"pods": {"default": PAGE}}}}
+# No other indicator shows that a service suffers.
+PROFILE = {**profile("cache"), "indicators": {"service": {"sweet_point": "10ms", "filter": "0s"}}}
+ASKED = {
+    "profiles": {"default": PROFILE},
+    "config": {"law": LAW, "service_level": {"pods": {"default": PAGE}}},
+}
 SERVE = "mkdir /tmp/www; echo 'p99 {}' >/tmp/www/figures; exec httpd -f -p 8080 -h /tmp/www"
 REQUESTS = {"requests": {"cpu": "10m"}}
 
 
-def figure(release: Release, service: str) -> Json | None:
-    """Return the state of the figure of *service*, from /statusz."""
-    found = status(release.node, release.agent()["status"]["podIP"])
+def agent_status(release: Release) -> Json:
+    return status(release.node, release.agent()["status"]["podIP"])
+
+
+def are_figures(release: Release, wanted: Mapping[str, float]) -> bool:
+    """Whether the figures of the services are *wanted*, in ns."""
     # The page has little before the first tick.
-    every = found.get("service_level", ())
-    return next((each for each in every if each["service"] == service), None)
+    every = agent_status(release).get("service_level", ())
+    found = {each["service"]: each["value"] for each in every if each["kind"] == "pods"}
+    return wanted.items() <= found.items()
 
 
-def is_figure(release: Release, service: str, value: float) -> bool:
-    """Whether the figure of *service* is *value*, in ns."""
-    found = figure(release, service)
-    return found is not None and (found["kind"], found["value"]) == ("pods", value)
+def limited(release: Release) -> dict[str, tuple[str, str]]:
+    """Return the service and the indicator for which each job has a quota, by its name."""
+    found = agent_status(release)["in_force"]["limited"]
+    return {
+        each["name"]: (each["service"], each["indicator"])
+        for each in found
+        if "cpu.quota" in each["knobs"]
+    }
 
 
 @pytest.mark.parametrize("release", [ASKED], indirect=True)
-def test_the_figure_of_a_service_is_that_of_its_worst_pod(release: Release, busy: str) -> None:
-    node, service = release.node, f"{busy}/shop@default"
-    for name, seconds in (("fast", 0.003), ("slow", 0.008)):
-        node.run_pod(busy, name, REQUESTS, SERVE.format(seconds), labels={"app": "shop"})
-    node.wait("the slow pod's figure", partial(is_figure, release, service, 8e6))
-    node.delete_pod(busy, "slow")
-    node.wait("the other pod's figure", partial(is_figure, release, service, 3e6))
+def test_jobs_are_limited_for_the_service_whose_worst_pod_is_slow(
+    release: Release, busy: str
+) -> None:
+    node = release.node
+    shop, bank = f"{busy}/shop@default", f"{busy}/bank@default"
+    node.run_pod(busy, "sleeper", {})
+    for name, seconds in (("shop-fast", 0.003), ("bank-one", 0.004), ("bank-two", 0.005)):
+        labels = {"app": name.partition("-")[0]}
+        node.run_pod(busy, name, REQUESTS, SERVE.format(seconds), labels=labels)
+    node.wait("both figures", partial(are_figures, release, {shop: 3e6, bank: 5e6}))
+    assert not limited(release)
+    node.run_pod(busy, "shop-slow", REQUESTS, SERVE.format(0.03), labels={"app": "shop"})
+    node.wait("the slow pod's figure", partial(are_figures, release, {shop: 30e6, bank: 5e6}))
+    found = node.wait("a limit", partial(limited, release))
+    # Not the job that sleeps, and not for the service whose pods are well.
+    assert found.keys() <= {f"{busy}/one", f"{busy}/two"}
+    assert set(found.values()) == {(shop, "service")}
+    node.delete_pod(busy, "shop-slow")
+    node.wait("the other pod's figure", partial(are_figures, release, {shop: 3e6, bank: 5e6}))
+    node.wait("no limit", lambda: not limited(release))

@@ -6,6 +6,7 @@ Simulated time. Nothing is limited, so that a cause lasts until it is named. The
 docs/HISTORY.md has them.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -189,3 +190,20 @@ def test_a_cause_is_named_within_30_s_and_no_other_one_before(name: str) -> None
                 told.append(each.text)
     assert len(told) == 1
     assert told[0].startswith(f"{SLOW}{because}")
+
+
+# Best-effort work hardly runs in these.
+ASLEEP = ("another service", "other work", "own load", "the host, own figure", "disk", "link")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [*ASLEEP, "elsewhere"])
+def test_best_effort_work_that_sleeps_is_in_no_verdict_of_15_minutes(name: str) -> None:
+    because, make = CASES[name]
+    loop, begin = make()
+    loop.run(WELL_S)
+    begin()
+    seen = Counter(each.because for plan in loop.run(15 * 60) for each in plan.slow)
+    print(seen)
+    assert seen[because] > 0
+    assert seen[SlowBecause.BEST_EFFORT] == 0
