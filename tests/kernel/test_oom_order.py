@@ -3,6 +3,7 @@
 """The oom_score_adj of best-effort processes: raised, inherited, and given back."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from actuators.journal import Journal
 from actuators.oom_order import HIGHEST, OOM, OWN, OomOrder
 from controller.core.decision import Failure
 from controller.core.model import CgroupId, Knob, QosClass, Target, Workload
+from controller.demo.grower import Grower
 from controller.host.facts import CgroupLayout
 from controller.reconcilers.oom_order import OomReconciler
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.knobs import action, make_child, target_of
+from tests.kernel.memory_node import memory_node
 from tests.kernel.scored import ORIGINALS, Scored, score
 from tests.support.waiting import eventually
 
@@ -69,7 +72,11 @@ def processes(pod: Path) -> Iterator[list[Scored]]:
 
 @pytest.fixture
 def target(cgroup_layout: CgroupLayout, pod: Path) -> Target:
-    return target_of(cgroup_layout, pod)._replace(scope=OOM)
+    return oom_target(cgroup_layout, pod)
+
+
+def oom_target(layout: CgroupLayout, cgroup: Path) -> Target:
+    return target_of(layout, cgroup)._replace(scope=OOM)
 
 
 def values(processes: list[Scored]) -> tuple[int, ...]:
@@ -183,6 +190,36 @@ def test_nothing_is_left_of_a_cgroup_that_is_gone(
     (outcome,) = host.executor.execute([action(target, Knob.OOM_SCORE_ADJ, HIGHEST, OWN)], now_ns=0)
     assert outcome.failure is Failure.GONE
     restore(cgroup_layout, tmp_path)
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_the_kernel_ends_best_effort_work_before_a_larger_service(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path, raised: bool
+) -> None:
+    host = Host(cgroup_layout, tmp_path)
+    with memory_node(cgroup_layout, cgroup_root, tmp_path) as node, ExitStack() as stack:
+
+        def start(name: str, score: int, mib: int) -> Grower:
+            grower = Grower(score, (node.root / name, node.memory / name))
+            stack.callback(grower.end)
+            grower.grow(mib, 0)
+            eventually(name, lambda: grower.held_mib == mib)
+            return grower
+
+        web, job = start("web", 300, 150), start("batch/one", 200, 60)
+        other = Scored(17, node.root / "batch/two")
+        stack.callback(other.end)
+        if raised:
+            for name in ("one", "two"):
+                host.hold(oom_target(cgroup_layout, node.root / "batch" / name))
+        # Beside the job it is too much for the limit of 300 MiB, without it not.
+        web.grow(260, 0)
+        eventually("an end", lambda: job.code is not None or web.code is not None)
+        if raised:
+            eventually("all that it wanted", lambda: web.held_mib == 260 or web.code is not None)
+        assert (web.code, job.code) == ((None, -9) if raised else (-9, None))
+        restore(cgroup_layout, tmp_path)
+        assert other.value == 17
 
 
 @pytest.mark.parametrize("step", [*FIRST_STEPS, *LAST_STEPS])
