@@ -9,6 +9,7 @@ guest, ten times faster.
 """
 
 from collections.abc import Callable, Iterator
+import mmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from tests.vm.guest.resctrl import GROUP, group_of, groups, is_mounted, mounted,
 
 pytestmark = pytest.mark.vm
 
-MIB = 1 << 20
+MIB, PAGE = 1 << 20, mmap.PAGESIZE
 LASTING = ("after write", "after task", "after journal remove")
 ROOT = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, "")
 GROUP_TARGET = ROOT._replace(path=GROUP)
@@ -64,9 +65,12 @@ def context(cgroup_layout: CgroupLayout) -> Iterator[KnobContext]:
     set_quota(pod, 80_000, 100_000, 10_000)
     set_weight(pod, 700)
     with made_disks(1) as (disk,), sleepers(1) as (task,):
-        (pod / "io.max").write_text(f"{disk.number} wiops=500")
+        made = KnobContext(cgroup_layout, pod, disk.number, task)
+        for knob in (Knob.MEMORY_HIGH, Knob.MEMORY_MAX, Knob.IO_WEIGHT, Knob.IO_MAX):
+            original, _ = knobs(made)[knob]
+            (pod / knob).write_text(original)
         move([task], pod)
-        yield KnobContext(cgroup_layout, pod, disk.number, task)
+        yield made
     remove_cgroup(root)
 
 
@@ -75,10 +79,10 @@ def knobs(context: KnobContext) -> dict[Knob, tuple[str, str]]:
     return {
         Knob.CPU_QUOTA: ("80000 100000 10000", "5000 10000 5000"),
         Knob.SCHED_IDLE: ("0 700", "1"),
-        Knob.MEMORY_HIGH: ("max", str(64 * MIB)),
-        Knob.MEMORY_MAX: ("max", str(96 * MIB)),
-        Knob.IO_WEIGHT: ("100", "10"),
-        Knob.IO_MAX: (f"{context.disk} wiops=500", f"{context.disk} rbps=4096"),
+        Knob.MEMORY_HIGH: (str(80 * MIB + PAGE), str(64 * MIB)),
+        Knob.MEMORY_MAX: (str(160 * MIB + PAGE), str(96 * MIB)),
+        Knob.IO_WEIGHT: ("333", "10"),
+        Knob.IO_MAX: (f"{context.disk} rbps=8193 wiops=500", f"{context.disk} rbps=4096"),
         Knob.MBA: ("0=100", "0=20"),
         Knob.LLC_WAYS: ("0=7ff", "0=3"),
     }
