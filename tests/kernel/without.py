@@ -6,13 +6,18 @@
 everything above the system calls is the code that users run.
 """
 
+import importlib.util
 from pathlib import Path
 
 from controller.host.facts import CgroupLayout
 
-__all__ = ("btf_without_sched_info", "without")
+__all__ = ("BLIND", "btf_without_sched_info", "without")
 
 BTF = Path("/sys/kernel/btf/vmlinux")
+# Not imported, because without bytecode its source has warnings, which are errors in tests.
+_BCC = importlib.util.find_spec("bcc")
+# Hides the compiler, so that an agent starts at once and without probes.
+BLIND = "" if _BCC is None else f"mount -t tmpfs tmpfs {Path(str(_BCC.origin)).resolve().parent}"
 
 
 def btf_without_sched_info(folder: Path) -> Path:

@@ -18,12 +18,11 @@ import signal
 import subprocess
 from typing import Literal
 
-import bcc
-
 from controller.demo.programs import free_port
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kernel.knobs import dump
+from tests.kernel.without import BLIND
 from tests.kube.kubepods import Driver, Kubepods
 from tests.kube.node_programs import NodePrograms, container
 from tests.kube.own_host import OwnHost
@@ -33,7 +32,6 @@ from tests.support.kube.pod_server import pod as raw_pod
 from tests.support.waiting import eventually
 
 __all__ = (
-    "BLIND",
     "Kind",
     "StandaloneNode",
     "enforcing",
@@ -46,7 +44,6 @@ __all__ = (
 # A kubelet with this cgroup driver, or the units that it would make systemd start.
 Kind = Literal["cgroupfs", "systemd", "units"]
 
-BLIND = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
 # kubelet has updated its own cgroups then, and has read the manifests.
 _STARTED = (re.compile(r'cpu_manager.*"Starting"'), re.compile(r'"SyncLoop ADD" source="file"'))
 # What kubelet logs if it cannot write to a cgroup.

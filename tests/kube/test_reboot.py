@@ -14,8 +14,8 @@ from actuators.journal import Journal, Record
 from controller.core.model import Knob, KnobValue
 from controller.host.facts import CgroupLayout
 from tests.kernel.knobs import target_of
+from tests.kernel.without import BLIND
 from tests.kube.standalone import (
-    BLIND,
     Kind,
     enforcing,
     in_boot,

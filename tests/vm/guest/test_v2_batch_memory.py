@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 
-import bcc
 import pytest
 
 from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
+from tests.kernel.without import BLIND
 from tests.support.kube.pod_server import PodServer
 from tests.support.waiting import DEADLINE_S, eventually
 from tests.vm.guest.resctrl import move, sleepers
@@ -19,7 +19,6 @@ from tests.vm.guest.test_v2_kube_agent import MIB, REQUESTS, Node
 
 pytestmark = [pytest.mark.vm, pytest.mark.soak]
 
-BLIND = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
 # Takes three times the memory that the pod requested, once it may.
 TAKES = "input(); x = bytearray(144 << 20); print(len(x))"
 

@@ -16,7 +16,6 @@ import subprocess
 import sys
 from typing import Any
 
-import bcc
 import pytest
 
 from actuators.core_scheduling.prctl import cookie_of
@@ -25,6 +24,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kernel.knobs import dump
 from tests.kernel.loads import Load, loads
+from tests.kernel.without import BLIND
 from tests.kube.kubepods import Driver, Kubepods
 from tests.support.kube.pod_server import NODE, PodServer
 from tests.support.kube.pod_server import pod as raw_pod
@@ -120,13 +120,12 @@ def test_all_knobs_are_written_and_restored(
     cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path, driver: Driver, end: str
 ) -> None:
     # bcc is hidden by a mount in the agent's mount namespace; resctrl is mounted outside of it.
-    blind = f"mount -t tmpfs tmpfs {Path(bcc.__file__).resolve().parent}"
     with mounted(), PodServer(tmp_path) as server:
         node = Node(cgroup_root, cgroup_layout, driver, server)
         with running(node) as (web, batch):
             before = node.dump()
             alone = ("--no-guardian",) if end == "kill -9" else ()
-            with AgentRun(node, *alone, without=blind) as agent:
+            with AgentRun(node, *alone, without=BLIND) as agent:
                 agent.enforcing()  # without probes it never becomes ready
                 eventually("a cookie", lambda: cookie_of(batch))
                 eventually("the group", lambda: group_of(batch) == GROUP)
