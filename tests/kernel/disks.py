@@ -10,11 +10,10 @@ from pathlib import Path
 import subprocess
 from typing import NamedTuple
 
-__all__ = ("Disk", "made_disks", "read_blocks", "reading")
+__all__ = ("Disk", "disk_at", "made_disks", "read_blocks", "reading")
 
 # A file system in memory: a loop device on a real disk would pass its requests on to that.
 _MEMORY = Path("/dev/shm")
-_SIZE = 1 << 24
 _numbers = itertools.count()
 
 
@@ -25,27 +24,32 @@ class Disk(NamedTuple):
     number: str
 
 
+def disk_at(device: str) -> Disk:
+    """Return the disk with the path *device*."""
+    number = os.stat(device).st_rdev
+    return Disk(device, f"{os.major(number)}:{os.minor(number)}")
+
+
 @contextmanager
-def made_disks(number: int) -> Iterator[list[Disk]]:
-    """Create loop devices of 16 MiB on files in memory."""
+def made_disks(number: int, mib: int = 16) -> Iterator[list[Disk]]:
+    """Create loop devices of *mib* MiB on files in memory."""
     with ExitStack() as stack:
-        yield [stack.enter_context(_made_disk()) for _ in range(number)]
+        yield [stack.enter_context(_made_disk(mib)) for _ in range(number)]
 
 
 @contextmanager
-def _made_disk() -> Iterator[Disk]:
+def _made_disk(mib: int) -> Iterator[Disk]:
     folder = _MEMORY if _MEMORY.is_dir() else Path("/run")
     file = folder / f"sweetpoint-disk{os.getpid()}-{next(_numbers)}"
     with file.open("wb") as image:
-        image.truncate(_SIZE)
+        image.truncate(mib << 20)
     try:
         made = subprocess.run(
             ["losetup", "--find", "--show", file], check=True, capture_output=True, text=True
         )
         device = made.stdout.strip()
-        status = os.stat(device)
         try:
-            yield Disk(device, f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}")
+            yield disk_at(device)
         finally:
             subprocess.run(["losetup", "--detach", device], check=True)
     finally:

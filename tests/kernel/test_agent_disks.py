@@ -29,9 +29,20 @@ indicators:
 
 
 class DiskSite:
-    """A service and a job, in cgroups of the cpu and of the io controller, and two disks."""
+    """A service and a job, in cgroups of the cpu and of the io controller, and two disks.
 
-    def __init__(self, root: Path, layout: CgroupLayout, home: Path, disks: list[Disk]) -> None:
+    With *find* the agent has to find the disks itself.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        layout: CgroupLayout,
+        home: Path,
+        disks: list[Disk],
+        *,
+        find: bool = False,
+    ) -> None:
         self.disks, self.port, self.config = disks, free_port(), home / "config.yaml"
         _, mount = find_controller("blkio", layout.unified)
         assert mount is not None
@@ -46,12 +57,12 @@ class DiskSite:
                 (tree / name).mkdir()
         (home / "reader.yaml").write_text(_PROFILE)
         numbers = (f'"{each.number}": {{read: 100MB/s, write: 100MB/s}}' for each in disks)
+        known = "" if find else f"io: {{find: false, disks: {{{', '.join(numbers)}}}}}\n"
         path = "/" + str(root.relative_to(layout.mount))
         self.config.write_text(
             f"mode: enforce\nhttp: 127.0.0.1:{self.port}\n"
             f"state_dir: {home}/state\ndata_dir: {home}/data\nmemory: {{guard: false}}\n"
-            f"io: {{find: false, disks: {{{', '.join(numbers)}}}}}\n"
-            "profiles: [reader.yaml]\nworkloads:\n"
+            f"{known}profiles: [reader.yaml]\nworkloads:\n"
             f"  - {{name: web, cgroup: {path}/web, class: latency-sensitive, profile: reader}}\n"
             f'  - {{name: batch, cgroup: "{path}/batch/*", class: best-effort}}\n'
         )
@@ -96,8 +107,8 @@ def check(site: DiskSite, *arguments: str) -> None:
     mine, other = site.disks
     job = site.below / "batch/job"
     with ExitStack() as stack:
-        stack.enter_context(reading(mine, site.below / "web", size=4096))
         agent = stack.enter_context(AgentRun(site, *arguments)).ready()
+        stack.enter_context(reading(mine, site.below / "web", size=4096))
         with reading(other, job):
             eventually("waits of its own", lambda: state(agent) == "not-be")
             eventually("a verdict", lambda: agent.because("web") == SlowBecause.DISK)

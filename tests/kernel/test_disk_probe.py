@@ -30,7 +30,7 @@ class Readers:
         self.service, self.job = self.root / "service", self.root / "job"
         for folder in (self.service, self.job):
             folder.mkdir()
-        self.probe = DiskProbe(layout, max_slots=8)
+        self.probe = DiskProbe(layout)
         self.follow()
 
     def follow(self, job: QosClass = QosClass.BE) -> None:

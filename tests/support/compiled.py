@@ -38,7 +38,8 @@ def lend(config: Path) -> None:
     state = _state_dir(config)
     if not state.exists():
         state.mkdir(mode=0o700, parents=True)
-        _copy(shared("agents"), state / "programs")
+        for name in ("agents", "tests"):
+            _copy(shared(name), state / "programs")
 
 
 def collect(config: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from actuators.executor import Executor
-from controller.host.facts import CgroupLayout
+from controller.host.facts import CgroupLayout, possible_cpus
+from controller.probes.disk import DiskProbe
+from controller.probes.net import NetProbe
 from controller.probes.sched import SchedProbe
 from tests.kernel.knobs import executor
 from tests.kernel.test_counters import counting
@@ -22,6 +24,15 @@ def counting_probe() -> Iterator[SchedProbe]:
     assert loaded.untyped == ""
     yield loaded
     loaded.close()
+
+
+@pytest.fixture(scope="session")
+def agent_programs(cgroup_layout: CgroupLayout) -> None:
+    """What agents load, compiled for them: they give their compiler a minute, too little here."""
+    cpus = max(possible_cpus()) + 1
+    SchedProbe(cpus=cpus).close()
+    NetProbe(cgroup_layout, cpus=cpus).close()
+    DiskProbe(cgroup_layout).close()
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ def test_a_foreign_value_becomes_the_new_original(
     actuators.test_a_foreign_value_becomes_the_new_original(cgroup_layout, pod, tmp_path, caplog)
 
 
-@pytest.mark.soak  # compiling four probes takes 1.5 minutes in the guest
+@pytest.mark.soak  # an agent takes a minute to start in the guest
+@pytest.mark.usefixtures("agent_programs")
 def test_it_protects_the_service_and_restores_on_a_stop_signal(site: Site) -> None:
     agent.test_it_protects_the_service_and_restores_on_a_stop_signal(site, signal.SIGTERM)
