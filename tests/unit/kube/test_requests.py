@@ -49,6 +49,7 @@ class Site:
         self.server, self.clock = server, VirtualTime()
         self.directory = directory
         self.changes: list[dict[str, Any]] = []
+        self.counted = 0  # the requests of all runs so far
         self.config = KubernetesConfig(
             node="n1",
             kubeconfig=server.kubeconfig(directory / "kubeconfig"),
@@ -99,13 +100,13 @@ class Site:
         self.system_ns = 0
 
     def run(self, seconds: int) -> Counter[str]:
-        """Return the requests of so many seconds, by what they are."""
-        before = len(self.server.asked)
+        """Return the requests since the last run, or the start, by what they are."""
         for _ in range(seconds // STEP_S):
             self.tick()
             self.clock.advance(STEP_S, WATCHES)
         self.turn()
-        return Counter(map(named, self.server.asked[before:]))
+        before, self.counted = self.counted, len(self.server.asked)
+        return Counter(map(named, self.server.asked[before : self.counted]))
 
     def tick(self) -> None:
         cluster, now_ns = self.cluster, self.clock.monotonic_ns()
