@@ -33,6 +33,7 @@ class CpuChannel:
         self.loops = ChannelLoops(Channel.CPU, settings)
         self._limiter = PacedLimiter(self.loops)
         self._newcomers = Newcomers()
+        self._granted: dict[CgroupId, float] = {}
         least_cpus = MIN_QUOTA_US / MAX_PERIOD_US
         self.rung = ProportionalAllocator(float(settings.host.cpus), least_cpus, low_floors=True)
 
@@ -132,7 +133,8 @@ class CpuChannel:
             return sum(
                 max(0.0, cpus - max(rung.floor_each, rung.wants.get(each, 0.0)))
                 for each, cpus in {**tracker.active, **new.wants}.items()
-                if each in present and each not in rung.grants and each not in blocked
+                if each in present
+                and not (each in rung.grants or each in blocked or each in new.waiting)
             )
 
         users = Users(
@@ -149,7 +151,10 @@ class CpuChannel:
         if not new.waiting and not new.wants:
             return amounts
         undivided = (each for each in (*new.waiting, *new.wants) if each not in self.rung.wants)
-        return {each: least for each in undivided if each not in blocked} | amounts
+        granted = {each: least for each in undivided if each not in blocked} | amounts
+        if granted != self._granted:
+            self._granted = granted  # else the same object, so that nothing is compared again
+        return self._granted
 
     def floor_each(self, workload_index: WorkloadIndex) -> float:
         """Return the least CPUs of a best-effort workload, with and without a squeeze."""

@@ -6,8 +6,9 @@ The want of a workload is measured when it has run. A newcomer has the floor unt
 has a quota before its first instruction. That is the floor of the configuration, also where many
 workloads have lower ones: the container runtime runs in a new cgroup first, and needs some 30 ms.
 A newcomer that uses much of the floor is limited by it, and its use no longer tells its want. It is
-taken to want as much as the others do on average, and for some seconds to do as much harm as the
-worst of them: there is no evidence yet, and without any it would not be limited.
+taken to want as much as the busy ones do on average, and for some seconds to do as much harm as the
+worst of them: there is no evidence yet, and without any it would not be limited. One that uses
+little for some seconds is measured like all others.
 """
 
 from collections.abc import Collection, Container, Mapping
@@ -25,7 +26,8 @@ _UNPROVEN_NS = 5 * NS_PER_SEC
 class Newcomers:
     """The newcomers of the present squeeze: ``waiting`` ones, and ``wants`` of those that run.
 
-    A newcomer is none any more as soon as the squeeze is divided by its want.
+    ``waiting`` has since when each waits, in ns. A newcomer is none any more as soon as the squeeze
+    is divided by its want.
     """
 
     __slots__ = ("_known", "_proven_ns", "waiting", "wants")
@@ -34,7 +36,7 @@ class Newcomers:
         self._known: Collection[CgroupId] = ()
         # When there is evidence of what they do.
         self._proven_ns: dict[CgroupId, int] = {}
-        self.waiting: tuple[CgroupId, ...] = ()
+        self.waiting: dict[CgroupId, int] = {}
         self.wants: dict[CgroupId, float] = {}
 
     def update(
@@ -66,18 +68,19 @@ class Newcomers:
             self._known = present
         if not before:
             return
-        average = sum(divided.values()) / len(divided) if divided else floor
-        waiting, wants = [], {}
+        busy = [want for want in divided.values() if want >= floor]
+        average = sum(busy) / len(busy) if busy else floor
+        waiting, wants = {}, {}
         # In the order of the workloads: a result must not depend on the order of a set.
         for cgroup in present if squeezed else ():
             if cgroup not in before or cgroup in divided:
                 continue
-            used = use.get(cgroup, 0.0)
-            if used < _MUCH * floor:
-                waiting.append(cgroup)
-            else:
+            used, since_ns = use.get(cgroup, 0.0), self.waiting.get(cgroup, now_ns)
+            if used >= _MUCH * floor:
                 wants[cgroup] = used if cgroup in blocked else max(used, average)
-        self.waiting, self.wants = tuple(waiting), wants
+            elif not used or now_ns - since_ns < _UNPROVEN_NS:
+                waiting[cgroup] = since_ns
+        self.waiting, self.wants = waiting, wants
         self._proven_ns |= dict.fromkeys(wants, now_ns + _UNPROVEN_NS)
 
     def without_evidence(self, harm: Mapping[CgroupId, float]) -> Mapping[CgroupId, float]:

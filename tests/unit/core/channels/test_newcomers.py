@@ -37,7 +37,7 @@ class Stepper:
             *(self.present, blocked, self.divided, use or {}, FLOOR, self.now_ns),
             squeezed=squeezed,
         )
-        return new.waiting, new.wants
+        return tuple(new.waiting), new.wants
 
 
 @pytest.fixture
@@ -84,6 +84,22 @@ def test_beside_nobody_that_wants_anything_a_newcomer_wants_the_floor(stepper: S
     stepper.divided = {}
     stepper.present = (OLD, NEW)
     assert stepper.step({NEW: 0.06}) == ((), {NEW: FLOOR})
+
+
+def test_those_that_hardly_want_anything_do_not_lower_the_mean(stepper: Stepper) -> None:
+    stepper.divided |= {CgroupId("cpu", number): 0.001 for number in range(10, 60)}
+    stepper.present = (OLD, NEW)
+    assert stepper.step({NEW: 0.06}) == ((), {NEW: 1.0})
+
+
+def test_one_that_uses_little_for_some_seconds_is_measured_like_all_others(
+    stepper: Stepper,
+) -> None:
+    stepper.present = (OLD, NEW, LATE)
+    for _ in range(5):
+        assert stepper.step({NEW: 0.02}) == ((NEW, LATE), {})
+    # One that still sleeps needs its quota before it runs.
+    assert stepper.step({NEW: 0.02}) == ((LATE,), {})
 
 
 def test_the_use_of_one_that_cannot_be_limited_is_its_want(stepper: Stepper) -> None:
