@@ -161,9 +161,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     if runner.lost:
         _say([f"{runner.lost} pairs were lost, because the agent was started again meanwhile"])
-    _tell(arguments, [Results(node, design, pairs)], ended)
-    if publisher is not None and hurt_s is not None:
-        _publish_harm(publisher, pairs, hurt_s, clock)
+    try:
+        _tell(arguments, [Results(node, design, pairs)], ended)
+    finally:  # also if the report cannot be written
+        if publisher is not None and hurt_s is not None:
+            _publish_harm(publisher, pairs, hurt_s, clock)
     return FAILED if ended else DONE
 
 

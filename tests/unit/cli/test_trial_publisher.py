@@ -3,6 +3,7 @@
 """The pairs of a trial in the annotation of the Node."""
 
 from collections.abc import Callable, Iterator
+import contextlib
 from dataclasses import replace
 import itertools
 import os
@@ -128,6 +129,17 @@ def test_a_policy_that_hurts_is_published_though_its_trial_ends(
 
 
 @pytest.mark.usefixtures("signals")
+def test_harm_is_published_though_the_report_cannot_be_written(
+    server: ApiStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = MadeAgent(policy="canary", suffers=lambda paused: 0.1 if paused else 0.9)
+    with contextlib.suppress(OSError):
+        run_trial(agent, server, tmp_path, monkeypatch, "--report", "/dev/full")
+    found = decode(server.objects[HOST]["metadata"]["annotations"][TRIAL_KEY])
+    assert found.hurt_s is not None
+
+
+@pytest.mark.usefixtures("signals")
 def test_harm_is_published_when_the_server_is_back(
     server: ApiStandIn,
     tmp_path: Path,
@@ -150,13 +162,17 @@ def test_harm_is_published_when_the_server_is_back(
 
 
 def run_trial(
-    agent: MadeAgent, server: ApiStandIn, directory: Path, monkeypatch: pytest.MonkeyPatch
+    agent: MadeAgent,
+    server: ApiStandIn,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *more: str,
 ) -> None:
-    """Run a trial of the policy on *agent*, which ends before its time."""
+    """Run a trial of the policy on *agent*, which ends before its time; *more* are options."""
     server.put(HOST, {"metadata": {"name": os.uname().nodename}})
     monkeypatch.setattr(MadeAgent, "first_page", MadeAgent.page, raising=False)
     monkeypatch.setattr("controller.cli.trial_agent.HostAgent", lambda *_: agent)
     monkeypatch.setattr("controller.cli.trial_agent.SystemClock", lambda: agent)
     options = ("--for", "20m", "--block", "1m", "--seed", "1", "--policy", "canary", "--publish")
     where = ("--config", str(config(server, directory, POLICIES)))
-    assert main(["trial", *where, *options, "--blocks", str(directory / "pairs")]) == 1
+    assert main(["trial", *where, *options, *more, "--blocks", str(directory / "pairs")]) == 1
