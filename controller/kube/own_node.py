@@ -65,13 +65,13 @@ class OwnNode(CollectionWatch[_Seen]):
 
     def _take(self, found: Mapping[str, _Seen]) -> None:
         seen = next(iter(found.values()), None)
-        self.missing = seen is None
         if seen is None:
             self.pause = ""  # a node that does not exist has no annotation
-            return
-        if seen.labels != self.labels:
-            self.labels = seen.labels
-        self.pause = seen.pause
+        else:
+            if seen.labels != self.labels:
+                self.labels = seen.labels
+            self.pause = seen.pause
+        self.missing = seen is None
 
 
 def _labels(node: dict[str, Any]) -> Mapping[str, str]:
