@@ -351,7 +351,9 @@ class KnobState:
             entry.retry_ns = 0
             self._note(entry, action)
         else:
-            self._take_back(entry, outcome.applied or action.previous, original)
+            value = outcome.applied or action.previous
+            entry.reading = entry.reading._replace(value=value, original=original)
+            self._take_back(entry, value, original)
             if outcome.failure is Failure.GONE:  # it is lost
                 entry.held = self._record = None
             entry.retry_ns = outcome.retry_ns
