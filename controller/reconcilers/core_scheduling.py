@@ -134,11 +134,11 @@ class CookieReconciler:
         self._scan.moves.extend(first_moves)
         if self._actuator.busy:
             return
-        if first_moves:
+        if any(self._group(each.cgroup) for each in first_moves):
             self._start_helper(self._moved_tasks(self._scan.take_moves()), now_ns, scanning=False)
             self._wait(now_ns)
             return
-        # A busy container runtime must not keep the agent forking: the rest is for moves as well.
+        # A busy container runtime must not keep the agent forking: the rest is for all other moves.
         if self._scan.resting(now_ns):
             return
         if self._scan.due(now_ns):
