@@ -145,7 +145,7 @@ class Workload(NamedTuple):
     memory of this workload is limited: the parent cgroup if it contains nothing but best-effort
     work, otherwise that of the workload or its pod; ``None``: it has none there.
     ``own_memory_at`` is that of the workload itself, for ``limit_memory_bytes``; ``None``: as
-    ``cgroup``.
+    ``cgroup``, or there is none that may be limited.
     ``evictable`` is false for DaemonSet and static pods; of two workloads with equal blame the one
     of lower ``priority`` is evicted first. ``limit_cpus`` and ``limit_memory_bytes`` are what a
     best-effort workload requested, which it never exceeds; ``None``: nothing requested. The limits

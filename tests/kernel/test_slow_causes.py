@@ -20,7 +20,7 @@ from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
 from tests.kernel.slow import Slow, pushing
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_S, eventually
 
 pytestmark = [
     pytest.mark.kernel,
@@ -67,7 +67,7 @@ def stolen(folder: Path) -> Iterator[str]:
 
     Yield the shell command that shows it to a program.
     """
-    file, ended = folder / "stat", threading.Event()
+    file, shown, ended = folder / "stat", threading.Event(), threading.Event()
     words, *rows = Path("/proc/stat").read_text().split("\n")
 
     def write() -> None:
@@ -84,11 +84,10 @@ def stolen(folder: Path) -> Iterator[str]:
                 if ended.wait(0.1):
                     return
 
-    shown = threading.Event()
     writer = threading.Thread(target=write)
     writer.start()
-    shown.wait()
     try:
+        assert shown.wait(DEADLINE_S)
         yield f"mount --bind {file} /proc/stat"
     finally:
         ended.set()

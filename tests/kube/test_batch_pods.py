@@ -37,12 +37,14 @@ TAKES = "input(); x = bytearray(96 << 20)"
 def namespace(node: RealNode) -> Iterator[str]:
     """A new namespace on the node, with a service that suffers; the node has batch resources."""
     set_amounts(node, {CPU: "100k", MEMORY: "1Ti"})
-    name = node.make_namespace(node.cluster.new_name("test"))
-    node.run_pod(name, "web", resources("Burstable"), SERVICE)
-    yield name
-    for pod in node.cluster.admin.get(f"/api/v1/namespaces/{name}/pods")["items"]:
-        node.delete_pod(name, pod["metadata"]["name"])
-    set_amounts(node, {CPU: None, MEMORY: None})
+    try:
+        name = node.make_namespace(node.cluster.new_name("test"))
+        node.run_pod(name, "web", resources("Burstable"), SERVICE)
+        yield name
+        for pod in node.cluster.admin.get(f"/api/v1/namespaces/{name}/pods")["items"]:
+            node.delete_pod(name, pod["metadata"]["name"])
+    finally:
+        set_amounts(node, {CPU: None, MEMORY: None})
 
 
 def set_amounts(node: RealNode, amounts: Mapping[str, str | None]) -> None:

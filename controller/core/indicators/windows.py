@@ -27,7 +27,7 @@ Sample = TypeVar("Sample")
 
 # A window with too few events for a value is stretched up to this many windows.
 STRETCH = 4
-# Ticks may come soon after one another (core/looks.py). Few waits end in a shorter one.
+# Ticks may come soon after one another (agent/schedule.py). Few waits end in a shorter one.
 _SHORT_NS = 100_000_000
 
 
