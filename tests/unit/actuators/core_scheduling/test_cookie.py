@@ -254,6 +254,28 @@ def test_a_task_that_moves_in_gets_the_cookie_and_loses_it_when_it_moves_out(
     assert host.reconciler.state.helpers == 3
 
 
+def test_tasks_of_a_service_that_are_about_to_run_are_not_waited_for(
+    host: Host, task: Task
+) -> None:
+    new = task()
+    host.reconciler.set_workloads([host.workload("batch", task())])
+    host.write(BEST_EFFORT)
+    host.ticks()
+    arrived = [Move(CgroupId("cpu", 4711), new, new, whole=False)]
+    host.reconciler.reconcile(host.now_ns, NOTHING, arrived)
+
+    def is_over() -> bool:
+        host.reconciler.reconcile(host.now_ns, NOTHING)
+        return not host.actuator.busy
+
+    eventually("the end of a helper for moves", is_over)
+    before = host.reconciler.state.helpers
+    # In the second after it moves wait, those of a service as well.
+    host.reconciler.reconcile(host.now_ns, NOTHING, arrived)
+    assert not host.actuator.busy
+    assert host.reconciler.state.helpers == before
+
+
 def test_tasks_that_are_about_to_run_have_the_cookie_when_the_tick_is_over(
     host: Host, kernel: CookieKernel, task: Task
 ) -> None:

@@ -216,6 +216,16 @@ def record(knobs: KnobState) -> tuple[HeldKnob, ...]:
     return knobs.in_force(WorkloadIndex((), {})).knobs
 
 
+def test_a_foreign_value_that_a_refused_write_found_is_not_held() -> None:
+    knobs = KnobState()
+    knobs.update(reading(FREE), (), True, _S)
+    action = request(knobs, OURS)
+    assert action is not None
+    knobs.settle((Outcome(action=action, applied=THEIRS, failure=Failure.REFUSED, errno=16),))
+    assert record(knobs) == ()
+    assert knobs.original("cpu", TARGET.id, Knob.CPU_QUOTA) == THEIRS
+
+
 def test_the_record_has_a_knob_from_its_outcome_on() -> None:
     knobs = KnobState()
     knobs.update(reading(FREE), (), True, _S)
