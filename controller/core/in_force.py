@@ -187,15 +187,14 @@ def concerns(target: Target, knob: Knob, workload: Workload) -> bool:
         return target.path == (workload.core_group or "best-effort")
     if target.kind is not TargetKind.CGROUP:
         return True
-    place = (target.scope, target.id)
-    if place == tuple(workload.cgroup):
+    if target.place == workload.cgroup:
         return True
     others = {
         Knob.SCHED_IDLE: (workload.idle_at,),
         Knob.CPU_QUOTA: (workload.quota_at,),
         Knob.MEMORY_MAX: (workload.memory_at, workload.own_memory_at),
     }.get(knob, ())
-    return any(each is not None and place == (each.scope, each.id) for each in others)
+    return any(each is not None and target.place == each.place for each in others)
 
 
 def in_force(
@@ -226,16 +225,15 @@ def _limited(
     limits: Iterable[HeldKnob], best_effort: Mapping[CgroupId, Workload]
 ) -> Iterator[Limited]:
     everyones = []
-    by_cgroup: dict[tuple[str, int], list[HeldKnob]] = {}
+    by_cgroup: dict[CgroupId, list[HeldKnob]] = {}
     for each in limits:
         if each.target.kind is TargetKind.CGROUP:
-            by_cgroup.setdefault((each.target.scope, each.target.id), []).append(each)
+            by_cgroup.setdefault(each.target.place, []).append(each)
         else:
             everyones.append(each)
     for cgroup, workload in best_effort.items():
         others = (workload.quota_at, workload.memory_at, workload.own_memory_at)
-        places = dict.fromkeys((each.scope, each.id) for each in others if each is not None)
-        places = {(cgroup.hierarchy, cgroup.id): None} | places
+        places = {cgroup: None} | {each.place: None for each in others if each is not None}
         found = [
             each
             for each in (*everyones, *(k for place in places for k in by_cgroup.get(place, ())))
@@ -253,13 +251,13 @@ def _cpus(held: HeldKnob) -> float | None:
 
 def _sum(limited: Iterable[Limited]) -> float:
     """Return the CPUs that *limited* may use together: at most the quota of a common parent."""
-    sums: dict[tuple[tuple[str, int], float], float] = defaultdict(float)
+    sums: dict[tuple[CgroupId, float], float] = defaultdict(float)
     for workload, knobs, cpus in limited:
         assert cpus is not None
-        place, most = (workload.cgroup.hierarchy, workload.cgroup.id), math.inf
+        place, most = workload.cgroup, math.inf
         for each in knobs:
             parent = _cpus(each)
-            if parent is not None and each.place[:2] != workload.cgroup:
-                place, most = each.place[:2], parent
+            if parent is not None and each.target.place != workload.cgroup:
+                place, most = each.target.place, parent
         sums[place, most] += cpus
     return sum(min(most, cpus) for (_, most), cpus in sums.items())

@@ -130,6 +130,11 @@ class Target(NamedTuple):
     id: int
     path: str
 
+    @property
+    def place(self) -> CgroupId:
+        """Scope and id, which identify the object; of a cgroup they are its ``CgroupId``."""
+        return CgroupId(self.scope, self.id)
+
 
 class Workload(NamedTuple):
     """A workload of this node: a pod, or a cgroup that the configuration names.
@@ -186,7 +191,7 @@ class Workload(NamedTuple):
     def whole(self) -> CgroupId:
         """The cgroup of what is evicted and has limits of bandwidth: the pod, else its own."""
         pod = self.container_of
-        return self.cgroup if pod is None else CgroupId(pod.scope, pod.id)
+        return self.cgroup if pod is None else pod.place
 
     @property
     def whole_name(self) -> str:

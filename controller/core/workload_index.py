@@ -99,13 +99,13 @@ class WorkloadIndex:
             if each.limit_memory_bytes is not None
         }
         self.memory_places = {
-            cgroup: cgroup if at is None else CgroupId(at.scope, at.id)
+            cgroup: cgroup if at is None else at.place
             for cgroup in self.memory_limits
             for at in (self.best_effort[cgroup].own_memory_at,)
         }
         self.memory_placed = frozenset(self.memory_places.values())
         self.idle_targets = {
-            CgroupId(each.idle_at.scope, each.idle_at.id)
+            each.idle_at.place
             if each.idle_at and not self._has_paused(each.idle_at)
             else cgroup: IDLE if each.may_idle else lowest_weight(cgroup.hierarchy)
             for cgroup, each in self.best_effort.items()
@@ -113,14 +113,14 @@ class WorkloadIndex:
         parents = {each.quota_at for each in self.best_effort.values()}
         shared = {each for each in parents if each and not self._has_paused(each)}
         self.quota_parents = {
-            cgroup: CgroupId(each.quota_at.scope, each.quota_at.id)
+            cgroup: each.quota_at.place
             for cgroup, each in self.best_effort.items()
             if each.quota_at and each.quota_at in shared
         }
         self.quota_targets = frozenset((*self.best_effort, *self.quota_parents.values()))
         limited = {each.memory_at for each in self.best_effort.values() if each.memory_at}
         self.memory_targets = frozenset(
-            CgroupId(each.scope, each.id) for each in limited if not self._has_paused(each)
+            each.place for each in limited if not self._has_paused(each)
         )
         self.wholes = frozenset(
             each.whole for each in (*self.best_effort.values(), *self.paused.values())

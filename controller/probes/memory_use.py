@@ -77,7 +77,7 @@ class MemoryMeter:
         """Read the memory of *workloads* from now on."""
         best_effort = [each for each in workloads if each.qos is QosClass.BE]
         limited = {each.memory_at for each in best_effort if each.memory_at is not None}
-        self._limited.set({CgroupId(each.scope, each.id): each.path for each in limited})
+        self._limited.set({each.place: each.path for each in limited})
         self._workloads.set({each.cgroup: each.path for each in best_effort})
         others = (w for w in workloads if w.qos is not QosClass.BE or w.memory_at is None)
         self._others.set({each.cgroup: each.path for each in others})

@@ -201,7 +201,7 @@ class MomentBuilder:
         self._best_effort = frozenset(w.cgroup for w in workloads if w.qos is QosClass.BE)
         self.eventful = True
         self._parents = {
-            w.cgroup: CgroupId(w.quota_at.scope, w.quota_at.id)
+            w.cgroup: w.quota_at.place
             for w in workloads
             if w.quota_at is not None and w.qos is QosClass.BE
         }

@@ -89,10 +89,9 @@ class SteppedRung(Rung):
         values = []
         for target in context.knobs.targets(self.knob):
             if _is_ours(target, context):
-                place = target.scope, target.id
-                original = context.knobs.original(*place, self.knob)
+                original = context.knobs.original(*target.place, self.knob)
                 value = None if original is None or not level else self._value(original)
-                values.append((place, value))
+                values.append((target.place, value))
         return values
 
     def release(self) -> None:
@@ -112,9 +111,8 @@ class SteppedRung(Rung):
 def _is_ours(target: Target, context: TickContext) -> bool:
     # Groups and links belong to best-effort as a whole. A cgroup belongs to a workload, whose class
     # may have changed.
-    return target.kind is not TargetKind.CGROUP or (target.scope, target.id) in (
-        context.workload_index.best_effort
-    )
+    is_cgroup = target.kind is TargetKind.CGROUP
+    return not is_cgroup or target.place in context.workload_index.best_effort
 
 
 class IoWeightRung(SteppedRung):

@@ -207,7 +207,7 @@ class MicroProbes:
         touched = self._touched
         return [
             replace(each, reason="micro-probe: whether this workload hurts a service that suffers")
-            if touched is not None and (each.target.scope, each.target.id) == touched
+            if touched is not None and each.target.place == touched
             else each
             for each in actions
         ]

@@ -71,7 +71,7 @@ class RequestedLimits:
         ]
 
     def _sets_own(self, action: Action) -> bool:
-        cgroup = CgroupId(action.target.scope, action.target.id)
+        cgroup = action.target.place
         limit = self._limits.get(cgroup)
         return limit is not None and self._bounded.get(cgroup) == limit
 

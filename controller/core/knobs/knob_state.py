@@ -4,13 +4,7 @@
 
 The executor decides whose value a knob has: a reading carries the original while the agent holds
 the knob. This module adds what the planner wants of it. A knob with a requested value that is not
-held any more was overwritten by another program. The requested value is then applied again only if
-it is stricter than the foreign one, at most three times in ten minutes; after that the knob of this
-target is unavailable.
-
-The exception is the routine of kubelet, its runtime and systemd (``is_routine``). The requested
-value is then applied again at most every ten seconds, without an end, and reported once. Any other
-foreign value in such a cgroup, such as that of an administrator, is treated as above.
+held any more was overwritten by another program; ``KnobEntry`` decides what follows.
 
 The caller passes the last known readings in every tick, with the outcomes of its writes folded in.
 In observe mode no knob is held: a requested value counts as written, and a reading that changes is
@@ -19,7 +13,6 @@ foreign.
 Of each knob with a value of ours it keeps since when and why, for the record of what is in force.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -27,78 +20,16 @@ from operator import is_not
 from types import MappingProxyType
 
 from controller.core.decision import Action, Demand, Failure, Outcome, Verdict
-from controller.core.in_force import HeldKnob, InForce, held_now, in_force
-from controller.core.knob_comparison import is_routine, is_stricter
+from controller.core.in_force import InForce, held_now, in_force
+from controller.core.knob_comparison import is_stricter
+from controller.core.knobs.knob_entry import KEEP_NS, KnobEntry
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target, Workload
-from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("KnobState", "Place")
 
-_REAPPLY_LIMIT = 3
-# So long it counts that a value was applied again, and a knob without a reading is kept; and most
-# of these knobs, because a tenant may make and remove a thousand cgroups per second.
-_KEEP_NS, _MAX_ABSENT = 600 * NS_PER_SEC, 1000
-# kubelet writes its QoS levels once a minute.
-_ROUTINE_NS = 10 * NS_PER_SEC
-
-
-@dataclass(slots=True)
-class _Entry:
-    """One knob of one target.
-
-    ``first`` is the original when the planner began to request values.
-    ``reading`` is the last one and ``value`` the value in force: as read, or as requested since.
-    ``requested`` is the value that the planner wants (``None``: the original). ``overwritten``: a
-    foreign value replaced a requested one, which was not applied again; ``routine``: that value was
-    the first, in a cgroup of kubelet or systemd; ``repeated_ns``: when a value was applied again
-    after that, 0 for never. ``unavailable``: values were overwritten too often. ``absent``: there
-    is no reading. ``retry_ns``: no write before. ``held`` is the knob as the record has it;
-    ``None``: no value of ours is in force.
-    """
-
-    reading: KnobReading
-    value: KnobValue
-    first: KnobValue
-    requested: KnobValue | None = None
-    overwritten: bool = False
-    routine: bool = False
-    repeated_ns: int = 0
-    reapplied_ns: deque[int] = field(default_factory=deque)
-    unavailable: bool = False
-    absent: bool = False
-    retry_ns: int = 0
-    held: HeldKnob | None = None
-
-    @property
-    def target(self) -> Target:
-        """The target of the knob."""
-        return self.reading.target
-
-    @property
-    def knob(self) -> Knob:
-        """The knob."""
-        return self.reading.knob
-
-    @property
-    def original(self) -> KnobValue:
-        """The value that a restore puts back."""
-        return self.reading.value if self.reading.original is None else self.reading.original
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it has a value of ours."""
-        return not self.absent and self.value != self.original
-
-    @property
-    def touched(self) -> bool:
-        """Whether the agent changed the knob, also if it was overwritten since."""
-        return self.requested is not None or self.overwritten
-
-    def movable(self, now_ns: int) -> bool:
-        """Whether a write may be tried."""
-        return not self.absent and not self.unavailable and now_ns >= self.retry_ns
-
+# Most knobs without a reading that are kept: a tenant may make a thousand cgroups per second.
+_MAX_ABSENT = 1000
 
 # The scope and the id of a target.
 Place = tuple[str, int]
@@ -120,7 +51,7 @@ class KnobState:
 
     quiet: bool = False
     reports: list[Verdict] = field(default_factory=list)
-    _entries: dict[Knob, dict[Place, _Entry]] = field(
+    _entries: dict[Knob, dict[Place, KnobEntry]] = field(
         default_factory=lambda: {knob: {} for knob in Knob}
     )
     # The knobs without a reading, with the time since when, in ascending order.
@@ -198,7 +129,7 @@ class KnobState:
         entry = self._present(scope, id_, knob)
         return None if entry is None else entry.original
 
-    def _present(self, scope: str, id_: int, knob: Knob) -> _Entry | None:
+    def _present(self, scope: str, id_: int, knob: Knob) -> KnobEntry | None:
         entry = self._entries[knob].get((scope, id_))
         return None if entry is None or entry.absent else entry
 
@@ -219,7 +150,7 @@ class KnobState:
         """Return the knobs with a value of ours in force."""
         return [(each.target, each.knob) for each in self._all() if each.is_ours]
 
-    def _all(self) -> Iterator[_Entry]:
+    def _all(self) -> Iterator[KnobEntry]:
         return chain.from_iterable(entries.values() for entries in self._entries.values())
 
     def blocked(self, targets: Iterable[CgroupId], knob: Knob, now_ns: int) -> frozenset[CgroupId]:
@@ -245,7 +176,15 @@ class KnobState:
                 return None
         elif entry.requested is None:
             entry.first = entry.original
-        return self._write(entry, value, reason, requested=value)
+        return entry.write(value, reason, requested=value)
+
+    def _may_reapply(self, entry: KnobEntry, value: KnobValue, now_ns: int) -> bool:
+        allowed, report, due_ns = entry.reapply(value, now_ns)
+        if report:
+            self.reports.append(Verdict(subject=entry.target.path, text=report))
+        if due_ns and due_ns not in self._retries_ns:
+            self._retries_ns.append(due_ns)
+        return allowed
 
     def restore(self, scope: str, id_: int, knob: Knob, reason: str, now_ns: int) -> Action | None:
         """Return the action that puts the original back.
@@ -261,7 +200,7 @@ class KnobState:
             return None
         if now_ns < entry.retry_ns:
             return None
-        return self._write(entry, entry.original, reason, requested=None)
+        return entry.write(entry.original, reason, requested=None)
 
     def limit(
         self,
@@ -307,18 +246,6 @@ class KnobState:
             self._record = replace(self._record, time_ns=self._time_ns)
         return self._record
 
-    def _write(
-        self, entry: _Entry, value: KnobValue, reason: str, *, requested: KnobValue | None
-    ) -> Action:
-        action = Action(
-            target=entry.target, knob=entry.knob, previous=entry.value, value=value, reason=reason
-        )
-        # Assumed to be written until an outcome shows the contrary. In observe mode there are no
-        # outcomes, so the assumption stays.
-        entry.value = value
-        entry.requested = requested
-        return action
-
     def settle(self, outcomes: Iterable[Outcome]) -> None:
         """Take the *outcomes* of the last actions, unless they were taken."""
         by_key = {_key_of(outcome.action): outcome for outcome in outcomes}
@@ -338,7 +265,7 @@ class KnobState:
                 if _key_of(entry.reading) not in by_key:
                     entry.held = None
 
-    def _settle(self, entry: _Entry, outcome: Outcome) -> None:
+    def _settle(self, entry: KnobEntry, outcome: Outcome) -> None:
         action, original = outcome.action, outcome.original
         if outcome.foreign is not None:
             entry.reading = entry.reading._replace(value=outcome.foreign, original=None)
@@ -360,7 +287,7 @@ class KnobState:
             if outcome.retry_ns:
                 self._retries_ns.append(outcome.retry_ns)
 
-    def _note(self, entry: _Entry, action: Action | None = None) -> None:
+    def _note(self, entry: KnobEntry, action: Action | None = None) -> None:
         """Keep since when and why a value of ours is in force; *action* brought it into force."""
         known, held = entry.held, None
         if entry.is_ours:
@@ -370,7 +297,7 @@ class KnobState:
         if held is not known:
             entry.held, self._record = held, None
 
-    def _take_back(self, entry: _Entry, value: KnobValue, original: KnobValue | None) -> None:
+    def _take_back(self, entry: KnobEntry, value: KnobValue, original: KnobValue | None) -> None:
         # A write that did not happen: a value of ours is in force only if the knob was held before.
         entry.value = value
         entry.requested = None if original is None else value
@@ -392,7 +319,7 @@ class KnobState:
                 del self._entries[knob][place]
         while self._absent:
             (place, knob), since_ns = next(iter(self._absent.items()))
-            if len(self._absent) <= _MAX_ABSENT and now_ns - since_ns <= _KEEP_NS:
+            if len(self._absent) <= _MAX_ABSENT and now_ns - since_ns <= KEEP_NS:
                 break
             del self._entries[knob][place], self._absent[place, knob]
 
@@ -400,7 +327,7 @@ class KnobState:
         place, knob = key = _key_of(reading)
         entry = self._entries[knob].get(place)
         if entry is None:
-            entry = _Entry(reading, reading.value, reading.original or reading.value)
+            entry = KnobEntry(reading, reading.value, reading.original or reading.value)
             entry.requested = None if reading.original is None else reading.value
             self._entries[knob][place] = entry
             self._disturbed = True
@@ -420,53 +347,11 @@ class KnobState:
             self._disturbed |= reading.value != entry.value
             entry.value = reading.value
 
-    def _take_foreign(self, entry: _Entry, value: KnobValue) -> None:
-        # A foreign value becomes the original.
+    def _take_foreign(self, entry: KnobEntry, value: KnobValue) -> None:
         self._disturbed = True
-        if entry.requested is not None:
-            entry.overwritten = True
-            entry.routine = is_routine(entry.target, value, entry.first)
-        entry.value = value
-        entry.requested = None
+        entry.take_foreign(value)
         self._note(entry)
-
-    def _may_reapply(self, entry: _Entry, value: KnobValue, now_ns: int) -> bool:
-        if not is_stricter(entry.knob, value, entry.original):
-            return False
-        if entry.routine:
-            return self._may_repeat(entry, now_ns)
-        times = entry.reapplied_ns
-        while times and times[0] <= now_ns - _KEEP_NS:
-            times.popleft()
-        if len(times) >= _REAPPLY_LIMIT:
-            entry.unavailable = True
-            text = (
-                f"{entry.knob} of {entry.target.path} was overwritten by another program "
-                f"{len(times) + 1} times in 10 minutes, last with {entry.original!r}: "
-                "it is not written any more"
-            )
-            self.reports.append(Verdict(subject=entry.target.path, text=text))
-            return False
-        times.append(now_ns)
-        entry.overwritten = False
-        return True
-
-    def _may_repeat(self, entry: _Entry, now_ns: int) -> bool:
-        due_ns = entry.repeated_ns + _ROUTINE_NS
-        if entry.repeated_ns and now_ns < due_ns:
-            if due_ns not in self._retries_ns:
-                self._retries_ns.append(due_ns)
-            return False
-        if not entry.repeated_ns:
-            text = (
-                f"kubelet or systemd puts {entry.knob} of {entry.target.path} back to "
-                f"{entry.original!r}: it is applied again whenever that happens"
-            )
-            self.reports.append(Verdict(subject=entry.target.path, text=text))
-        entry.repeated_ns = now_ns
-        entry.overwritten = False
-        return True
 
 
 def _key_of(each: Action | KnobReading) -> _Key:
-    return (each.target.scope, each.target.id), each.knob
+    return each.target.place, each.knob

@@ -123,9 +123,9 @@ def _restore_ineligible(context: TickContext, *, released: bool = False) -> list
     actions = []
     for target, knob in knobs.held():
         if released or not _is_eligible(target, knob, index):
-            is_paused = released or (target.scope, target.id) in index.paused
+            is_paused = released or target.place in index.paused
             text = "paused" if is_paused else "no longer a best-effort workload"
-            action = knobs.restore(target.scope, target.id, knob, text, context.now_ns)
+            action = knobs.restore(*target.place, knob, text, context.now_ns)
             if action is not None:
                 actions.append(action)
     return actions
@@ -135,7 +135,7 @@ def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex) -> bool:
     """Whether the agent may hold *knob* on *target*."""
     if target.kind is not TargetKind.CGROUP:
         return True
-    cgroup = CgroupId(target.scope, target.id)
+    cgroup = target.place
     if knob is Knob.SCHED_IDLE:
         return cgroup in index.idle_targets
     if knob is Knob.MEMORY_MAX:

@@ -129,7 +129,7 @@ class CookieGate:
         if on:
             text = "a cookie keeps best-effort off the cores that run services"
         values = [
-            ((each.scope, each.id), KnobValue(each.path) if on else None)
+            (each.place, KnobValue(each.path) if on else None)
             for each in context.knobs.targets(Knob.CORE_COOKIE)
         ]
         return context.knobs.limit(Knob.CORE_COOKIE, values, text, context.now_ns)
