@@ -13,7 +13,7 @@ in such a cgroup, such as that of an administrator, is treated as above.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller.core.decision import Action
+from controller.core.decision import Action, Outcome
 from controller.core.in_force import HeldKnob
 from controller.core.knob_comparison import is_routine, is_stricter
 from controller.core.model import Knob, KnobReading, KnobValue, Target
@@ -109,7 +109,51 @@ class KnobEntry:
         self.requested = requested
         return action
 
-    def take_foreign(self, value: KnobValue) -> None:
+    def settle(self, outcome: Outcome) -> None:
+        """Take the *outcome* of the last write."""
+        action, original = outcome.action, outcome.original
+        if outcome.foreign is not None:
+            self.reading = self.reading._replace(value=outcome.foreign, original=None)
+            self._take_foreign(outcome.foreign)
+        elif outcome.failure is None:
+            self.value = outcome.applied or action.value
+            self.reading = self.reading._replace(value=self.value, original=original)
+            if original is None:  # the requested value is the original one
+                self.requested = None
+            self.retry_ns = 0
+        else:
+            value = outcome.applied or action.previous
+            self.reading = self.reading._replace(value=value, original=original)
+            self.take_back()
+            self.retry_ns = outcome.retry_ns
+
+    def take_back(self) -> None:
+        """Take the last write as not made.
+
+        A value of ours is in force then only if the knob was held before.
+        """
+        self.value = self.reading.value
+        self.requested = None if self.reading.original is None else self.value
+
+    def read(self, reading: KnobReading, executed: bool) -> bool:
+        """Take a *reading*; return whether it shows a value that nobody requested here.
+
+        Without *executed* (observe mode) no value was written.
+        """
+        before, self.reading = self.reading, reading
+        if executed:
+            is_foreign = reading.original is None and self.requested is not None
+        else:
+            is_foreign = reading.value != before.value
+        if is_foreign:
+            self._take_foreign(reading.value)
+            return True
+        changed = executed and reading.value != self.value
+        if changed:
+            self.value = reading.value
+        return changed
+
+    def _take_foreign(self, value: KnobValue) -> None:
         """Take a *value* of another program; it becomes the original."""
         if self.requested is not None:
             self.overwritten = True

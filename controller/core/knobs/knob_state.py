@@ -203,11 +203,7 @@ class KnobState:
         return entry.write(entry.original, reason, requested=None)
 
     def limit(
-        self,
-        knob: Knob,
-        values: Iterable[tuple[Place, KnobValue | None]],
-        reason: str,
-        now_ns: int,
+        self, knob: Knob, values: Iterable[tuple[Place, KnobValue | None]], reason: str, now_ns: int
     ) -> list[Action]:
         """Return the actions that set *values*, by scope and id, where they limit anything.
 
@@ -256,7 +252,9 @@ class KnobState:
             if outcome is not None:
                 self._settle(entry, outcome)
             elif self._executed:
-                self._take_back(entry, entry.reading.value, entry.reading.original)
+                entry.take_back()
+                self._note(entry)
+                self._disturbed = True
             else:
                 self._note(entry, action)
         if self._released:  # the knobs without an outcome went with kernel objects
@@ -266,26 +264,14 @@ class KnobState:
                     entry.held = None
 
     def _settle(self, entry: KnobEntry, outcome: Outcome) -> None:
-        action, original = outcome.action, outcome.original
-        if outcome.foreign is not None:
-            entry.reading = entry.reading._replace(value=outcome.foreign, original=None)
-            self._take_foreign(entry, outcome.foreign)
-        elif outcome.failure is None:
-            entry.value = outcome.applied or action.value
-            entry.reading = entry.reading._replace(value=entry.value, original=original)
-            if original is None:  # the requested value is the original one
-                entry.requested = None
-            entry.retry_ns = 0
-            self._note(entry, action)
-        else:
-            value = outcome.applied or action.previous
-            entry.reading = entry.reading._replace(value=value, original=original)
-            self._take_back(entry, value, original)
-            if outcome.failure is Failure.GONE:  # it is lost
-                entry.held = self._record = None
-            entry.retry_ns = outcome.retry_ns
-            if outcome.retry_ns:
-                self._retries_ns.append(outcome.retry_ns)
+        written = outcome.foreign is None and outcome.failure is None
+        entry.settle(outcome)
+        self._note(entry, outcome.action if written else None)
+        if outcome.failure is Failure.GONE:  # it is lost
+            entry.held = self._record = None
+        if outcome.retry_ns:
+            self._retries_ns.append(outcome.retry_ns)
+        self._disturbed |= not written
 
     def _note(self, entry: KnobEntry, action: Action | None = None) -> None:
         """Keep since when and why a value of ours is in force; *action* brought it into force."""
@@ -296,13 +282,6 @@ class KnobState:
             held = held_now(now, known, self._time_ns, action, demand)
         if held is not known:
             entry.held, self._record = held, None
-
-    def _take_back(self, entry: KnobEntry, value: KnobValue, original: KnobValue | None) -> None:
-        # A write that did not happen: a value of ours is in force only if the knob was held before.
-        entry.value = value
-        entry.requested = None if original is None else value
-        self._disturbed = True
-        self._note(entry)
 
     def _mark_missing(self, missing: Iterable[_Key], now_ns: int) -> None:
         # A target without a reading is not moved. If the agent changed it, its entry is kept for a
@@ -336,21 +315,7 @@ class KnobState:
             entry.absent = False
             del self._absent[key]
             self._disturbed = True
-        before, entry.reading = entry.reading, reading
-        if self._executed:
-            is_foreign = reading.original is None and entry.requested is not None
-        else:
-            is_foreign = reading.value != before.value
-        if is_foreign:
-            self._take_foreign(entry, reading.value)
-        elif self._executed:
-            self._disturbed |= reading.value != entry.value
-            entry.value = reading.value
-
-    def _take_foreign(self, entry: KnobEntry, value: KnobValue) -> None:
-        self._disturbed = True
-        entry.take_foreign(value)
-        self._note(entry)
+        self._disturbed |= entry.read(reading, self._executed)
 
 
 def _key_of(each: Action | KnobReading) -> _Key:
