@@ -167,7 +167,8 @@ class SlowServices:
     def _judge(
         self, service: str, hurt: Sequence[_Hurt], channels: Channels, context: TickContext
     ) -> SlowService:
-        waits = channels.cpu.waits_of(context.workload_index.services[service], context.tracker)
+        known = context.workload_index.services[service]
+        waits = channels.cpu.evidence(known, known.profile.indicators[0], context.tracker)
         others = [each for each in hurt if each.loop.indicator is not IndicatorName.SERVICE]
         found = _by_own_limit(service, channels, waits)
         if found is None and others:

@@ -14,6 +14,7 @@ from controller.core.channels.cpu_channel import CpuChannel
 from controller.core.channels.divided import IoMaxRung, LinkCeilingRung, MemoryHighRung
 from controller.core.channels.ladder import MemoryLimitRung, Rung, SharedQuotaRung, TickContext
 from controller.core.channels.ladder_channel import LadderChannel
+from controller.core.channels.quota_grants import QuotaGrants
 from controller.core.channels.stepped import CacheWaysRung, IoWeightRung, MbaRung
 from controller.core.decision import Action
 from controller.core.harm.harm_finder import HarmFinder, MicroProbes
@@ -40,9 +41,7 @@ class Channels:
         self._usage = ResourceUsage()
         self._forget_harm()
         self._requested_limits = RequestedLimits()
-        # The workloads whose quota cannot be moved now; None: to be determined again.
-        self._blocked: frozenset[CgroupId] | None = None
-        self._parents: Mapping[CgroupId, CgroupId] = {}
+        self._resync = True
         self._create()
 
     def _forget_harm(self) -> None:
@@ -54,6 +53,7 @@ class Channels:
         self._routing = IndicatorRouting()
         self._shared_quota = SharedQuotaRung()
         self.cpu = CpuChannel(settings)
+        self._quotas = QuotaGrants(self.cpu, self._shared_quota)
         self.ladders: tuple[LadderChannel, ...] = ()
         self._create_ladders()
 
@@ -92,7 +92,7 @@ class Channels:
 
     def resync(self) -> None:
         """Compare every knob again in the next tick: what may be held has changed."""
-        self._blocked = None
+        self._resync = True
 
     def release_unneeded(self, workload_index: WorkloadIndex) -> None:
         """Set the demand of channels that no service needs to 0, without a hold-off time."""
@@ -150,16 +150,17 @@ class Channels:
         has_shares = bool(memory_shares or workload_index.memory_limits)
         self._update_usage(snapshot, workload_index, specs, has_shares)
         settings = self._settings
+        dt_s = min(dt_ns - left_out_ns, 2 * settings.tick_ns) / 1e9
         context = TickContext(
             now_ns=snapshot.time_ns,
-            dt_s=min(dt_ns - left_out_ns, 2 * settings.tick_ns) / 1e9,
-            resync=self._blocked is None or not knobs.quiet,
+            dt_s=dt_s,
+            resync=self._resync or not knobs.quiet,
             tracker=tracker,
             workload_index=workload_index,
             knobs=knobs,
             usage=self._usage,
             harm=self._harm,
-            left_out_s=left_out_ns / 1e9,
+            elapsed_s=dt_s + left_out_ns / 1e9,
             memory_shares=memory_shares,
             guarded=guarded,
         )
@@ -189,36 +190,19 @@ class Channels:
     def _grants(
         self, specs: Mapping[Channel, Specs], context: TickContext, *, hold: bool, probe: bool
     ) -> Mapping[CgroupId, float]:
-        tracker, workload_index, now_ns = context.tracker, context.workload_index, context.now_ns
-        blocked = self._blocked
-        if blocked is None or context.resync:
-            blocked = context.knobs.blocked(workload_index.best_effort, Knob.CPU_QUOTA, now_ns)
-            self._blocked = blocked
-            self._parents = self._movable_parents(context)
+        if context.resync:
+            self._resync = False
+            self._quotas.update(context)
         for channel in self.ladders:
             channel.step(specs[channel.channel], context, hold)
-        self.cpu.step(specs[Channel.CPU], blocked, context, hold)
-        traffic = self._usage.of(Channel.CACHE).rates
-        part = self._shared_quota.part
-        charges = self.loops[Channel.CACHE].charges
-        claims = self._harm.claims(part, charges, traffic, tracker.cpu_use)
-        spare = self._settings.law.spare_harmless
-        harmless = self._harm.harmless(charges) if spare else frozenset()
-        grants: Mapping[CgroupId, float] = self.cpu.grant(
-            part, claims, blocked, self._parents, harmless, context
-        )
+        self.cpu.step(specs[Channel.CPU], self._quotas.blocked, context, hold)
+        grants: Mapping[CgroupId, float] = self._quotas.grant(self.loops[Channel.CACHE], context)
         if self._settings.law.find_harm and probe and not hold:
-            grants = self._probe(grants, blocked, context)
-        return self._requested_limits.apply(grants, workload_index.cpu_limits)
-
-    def _movable_parents(self, context: TickContext) -> Mapping[CgroupId, CgroupId]:
-        """Return the parents of best-effort workloads whose quota can be moved now."""
-        parents = context.workload_index.quota_parents
-        blocked = context.knobs.blocked(parents.values(), Knob.CPU_QUOTA, context.now_ns)
-        return {each: parent for each, parent in parents.items() if parent not in blocked}
+            grants = self._probe(grants, context)
+        return self._requested_limits.apply(grants, context.workload_index.cpu_limits)
 
     def _probe(
-        self, grants: Mapping[CgroupId, float], blocked: frozenset[CgroupId], context: TickContext
+        self, grants: Mapping[CgroupId, float], context: TickContext
     ) -> Mapping[CgroupId, float]:
         """Return *grants* with the one that a micro-probe lowers."""
         use = context.tracker.cpu_use
@@ -229,10 +213,10 @@ class Channels:
             ).items()
             if cgroup in use
             and cgroup in context.workload_index.best_effort
-            and cgroup not in blocked
+            and cgroup not in self._quotas.blocked
         }
         amounts = {each: min(use[each], grants.get(each, math.inf)) for each in doubts}
-        floor = self.cpu.floor_each(context.workload_index)
+        floor = self._quotas.floor_each(context.workload_index)
         limits = self._settings.law.micro_probes
         probed = self._micro_probes.update(doubts, amounts, floor, limits, context.now_ns)
         return {**grants, **probed} if probed else grants

@@ -25,14 +25,7 @@ from controller.core.model import CgroupId, Channel, Knob, KnobValue
 from controller.core.settings import KnobLimits
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = (
-    "AT_STOP",
-    "Ladder",
-    "MemoryLimitRung",
-    "Rung",
-    "SharedQuotaRung",
-    "TickContext",
-)
+__all__ = ("AT_STOP", "Ladder", "MemoryLimitRung", "Rung", "SharedQuotaRung", "TickContext")
 
 # From this demand on every knob of a channel counts as at its strictest setting.
 AT_STOP = 0.99
@@ -42,7 +35,8 @@ class TickContext(NamedTuple):
     """The input of the rungs in one tick.
 
     ``dt_s`` is the time since the last tick or look, at most two control periods: for so long the
-    indicators may have had their values. ``left_out_s`` is how long ticks were left out before.
+    indicators may have had their values. ``elapsed_s`` is the time since the last tick, for what
+    follows time alone.
     ``resync``: the workloads changed, or a knob changed by another program, so earlier writes
     cannot be relied on. ``memory_shares`` are bytes that best-effort workloads may have at most, by
     the memory guard; ``guarded`` are the cgroups whose limit of memory it moves.
@@ -57,13 +51,8 @@ class TickContext(NamedTuple):
     usage: ResourceUsage
     harm: HarmFinder
     memory_shares: Mapping[CgroupId, float] = MappingProxyType({})
-    left_out_s: float = 0.0
+    elapsed_s: float = 0.0
     guarded: frozenset[CgroupId] = frozenset()
-
-    @property
-    def elapsed_s(self) -> float:
-        """The time since the last tick, for what follows time alone."""
-        return self.dt_s + self.left_out_s
 
 
 class Rung(ABC):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.core.channels.newcomers import Newcomers
+from controller.core.channels.quota_grants import Newcomers
 from controller.core.model import CgroupId
 from controller.core.units import NS_PER_SEC
 
