@@ -29,14 +29,7 @@ from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.model import CgroupId, Channel, Knob, Pause
 from controller.core.units import NS_PER_SEC, format_cpus, format_duration
 
-__all__ = (
-    "DecisionLog",
-    "compare",
-    "describe_part",
-    "describe_pause",
-    "format_value",
-    "reason_of",
-)
+__all__ = ("DecisionLog", "compare", "describe_part", "describe_pause", "format_value", "reason_of")
 
 # A total within this part of the one that was logged last is the same decision.
 _SAME_TOTAL = 0.2

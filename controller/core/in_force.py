@@ -144,8 +144,8 @@ def held_now(
     reading: KnobReading,
     known: HeldKnob | None,
     now_ns: int,
-    action: Action | None = None,
-    demand: Demand | None = None,
+    action: Action | None,
+    demand: Demand | None,
 ) -> HeldKnob:
     """Return the knob of *reading*, whose value is the agent's; *known* is as it was before.
 

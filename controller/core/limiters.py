@@ -60,7 +60,7 @@ UNMET = 0.3
 
 def smoothing(dt_s: float, time_constant_s: float) -> float:
     """Return the weight of a new value in a low-pass with *time_constant_s*."""
-    return 1.0 - math.exp(-dt_s / time_constant_s) if time_constant_s > 0 else 1.0
+    return 1.0 - math.exp(-dt_s / time_constant_s)
 
 
 class LowPass:
@@ -213,9 +213,6 @@ def rescale(part: float, before: Sequence[float], after: Sequence[float]) -> flo
     return after[-1]
 
 
-_PEAK_NS = 2 * NS_PER_SEC
-
-
 @dataclass(slots=True)
 class Headroom:
     """The amount of a resource that is left for best-effort work beside what the services need.
@@ -227,8 +224,8 @@ class Headroom:
     """
 
     amount: float
-    peak_ns: int = _PEAK_NS
-    rise_s: float = _PEAK_NS / NS_PER_SEC
+    peak_ns: int = 2 * NS_PER_SEC
+    rise_s: float = 2.0
     _needs: deque[tuple[int, float]] = field(default_factory=deque)
 
     def update(self, now_ns: int, dt_s: float, available: float, services_need: float) -> float:

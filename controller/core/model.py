@@ -383,6 +383,11 @@ class EvictionResult(StrEnum):
     HELD = "held"
     REPORTED = "reported"
 
+    @property
+    def leaves(self) -> bool:
+        """Whether the workload was asked to end, or may have been."""
+        return self in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
+
 
 class EvictionAnswer(NamedTuple):
     """The answer to one ``Eviction``.

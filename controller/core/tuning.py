@@ -22,10 +22,7 @@ _TIGHTNESS = 1.5
 
 def _limits(floor: float, squeeze: float, release: float, spacing_ns: int) -> KnobLimits:
     return KnobLimits(
-        floor=floor,
-        squeeze_per_s=squeeze,
-        release_step=release,
-        release_spacing_ns=spacing_ns,
+        floor=floor, squeeze_per_s=squeeze, release_step=release, release_spacing_ns=spacing_ns
     )
 
 

@@ -7,23 +7,11 @@ import copy
 from dataclasses import dataclass, replace
 
 from controller.core.knob_values import IDLE, lowest_weight
-from controller.core.model import (
-    CgroupId,
-    IndicatorName,
-    Knob,
-    Pause,
-    QosClass,
-    Target,
-    Workload,
-)
+from controller.core.model import CgroupId, IndicatorName, Knob, Pause, QosClass, Target, Workload
 from controller.core.settings import IndicatorSpec, Profile
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 
-__all__ = (
-    "Service",
-    "WorkloadIndex",
-    "unpaused",
-)
+__all__ = ("Service", "WorkloadIndex", "unpaused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,8 +104,7 @@ class EvictionClient:
             self._check(victim)
             self._taint.set()
             result, message, wait_ns = self._request(victim)
-            may_be_evicted = result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
-            if not may_be_evicted and not was_present:
+            if not result.leaves and not was_present:
                 self._taint.remove()
         except _TooLateError as error:
             message = str(error)
@@ -241,8 +240,7 @@ class PodEvictions:
         while self._answers:
             answer, pod, explanation, for_memory = self._answers.popleft()
             regarding = Regarding("Pod", pod.namespace, pod.name, pod.uid)
-            done = answer.result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
-            kind: EventType = "Warning" if done else "Normal"
+            kind: EventType = "Warning" if answer.result.leaves else "Normal"
             note = f"{answer.result}: {explanation} [{answer.message}]"
             reason = _REASONS[answer.result]
             if reason is Reason.EVICTED and for_memory:

@@ -312,10 +312,7 @@ class ProportionalAllocator:
         return latch.update(needed, now_ns)
 
     def _update_wants(
-        self,
-        use: Mapping[CgroupId, float],
-        dt_s: float,
-        parents: Mapping[CgroupId, CgroupId],
+        self, use: Mapping[CgroupId, float], dt_s: float, parents: Mapping[CgroupId, CgroupId]
     ) -> None:
         # The want is the use, but does not fall while the grant limits the use. Otherwise a squeeze
         # would lower the wants, and with them the share of a squeezed workload.

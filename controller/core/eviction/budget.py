@@ -88,8 +88,7 @@ class EvictionBudget:
         """
         result, wait_ns = answer.result, answer.wait_ns
         done = result in (EvictionResult.FROZEN, EvictionResult.KILLED)
-        leaves = result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED)
-        if not (done or leaves) and asked_ns in self._asked_ns:
+        if not (done or result.leaves) and asked_ns in self._asked_ns:
             self._asked_ns.remove(asked_ns)
         if result is EvictionResult.REFUSED:
             wait_ns = wait_ns or _REFUSED_NS

@@ -15,19 +15,13 @@ from heapq import nlargest
 from controller.core.channels.cpu_channel import CpuChannel
 from controller.core.channels.ladder import AT_STOP, TickContext
 from controller.core.channels.ladder_channel import LadderChannel
-from controller.core.decision import (
-    Cause,
-    Culprit,
-    IndicatorStatus,
-    LoopReport,
-    Part,
-    PartKind,
-)
+from controller.core.decision import Cause, Culprit, IndicatorStatus, LoopReport, Part, PartKind
 from controller.core.eviction.budget import Candidate
 from controller.core.eviction.policy import Case
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.indicators.blame import INFLICTED_MIN, Who
 from controller.core.loop.channel_loops import ChannelLoops
+from controller.core.loop.pid import HIGHEST
 from controller.core.model import CgroupId, Channel, IndicatorName
 from controller.core.settings import DEAD_ZONE
 
@@ -45,14 +39,8 @@ __all__ = (
 
 # So many culprits and parts are named. What is smaller than this part is not.
 _NAMED, _LEAST = 6, 0.01
-# Services of a channel whose causes are computed beside the one for which it decides.
-_EXPLAINED = 3
 # Processes and threads that are in no cgroup of their own.
 REST = "/ (kernel threads, processes in no other cgroup)"
-
-
-# From here on a filtered deviation is at the end of the scale of the loops, which is 2.
-_END = 1.98
 
 
 def suffers(loop: LoopReport) -> bool:
@@ -64,7 +52,7 @@ def suffers(loop: LoopReport) -> bool:
 def depth(loop: LoopReport) -> float | None:
     """Return the filtered deviation of *loop*; beyond the end of its scale, the raw deviation."""
     filtered = loop.filtered_deviation
-    if filtered is None or filtered < _END:
+    if filtered is None or filtered < 0.99 * HIGHEST:
         return filtered
     raw = raw_deviation(loop)
     return filtered if raw is None else max(filtered, raw)
@@ -149,7 +137,7 @@ def cause_of(loops: ChannelLoops, service: str, context: TickContext) -> Cause:
 
 
 def _hurt(loops: ChannelLoops) -> list[str]:
-    """Return the services that need a cause: for which the channel decides, and that suffer."""
+    """Return the service for which the channel decides, and those that suffer most."""
     selected = loops.selected
     found: dict[str, None] = {}
     if selected is not None:
@@ -158,7 +146,7 @@ def _hurt(loops: ChannelLoops) -> list[str]:
         if loops.demand.applied > 0 or worst > 0:
             found[selected.service] = None
     bad = [each for each in loops.reports if suffers(each)]
-    for loop in nlargest(_EXPLAINED, bad, key=lambda each: each.filtered_deviation or 0.0):
+    for loop in nlargest(3, bad, key=lambda each: each.filtered_deviation or 0.0):
         found[loop.service] = None
     return list(found)
 
@@ -205,9 +193,7 @@ def known_deviation(
 
 def _sum(one: Candidate, other: Candidate) -> Candidate:
     return one._replace(
-        blame=one.blame + other.blame,
-        share=one.share + other.share,
-        size=one.size + other.size,
+        blame=one.blame + other.blame, share=one.share + other.share, size=one.size + other.size
     )
 
 
@@ -227,10 +213,7 @@ def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | N
 
 
 def _share_of_harm(
-    harm: HarmFinder,
-    loops: ChannelLoops,
-    service: str,
-    use: Mapping[CgroupId, float] | None = None,
+    harm: HarmFinder, loops: ChannelLoops, service: str, use: Mapping[CgroupId, float] | None = None
 ) -> float | None:
     """Return the part of certain harm in what hurts *service*, see ``HarmFinder.share``."""
     excess = loops.of(service).log_excess(filtered=True)

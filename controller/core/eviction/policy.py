@@ -35,8 +35,6 @@ _VERIFY_NS = 30 * NS_PER_SEC
 # The pause after a refused eviction. A budget over a hundred pods must not cause a burst of
 # requests, nor an overload taint that is set and removed with each of them.
 _NEXT_NS = 5 * NS_PER_SEC
-# Time constant of the smoothed deviation by which cases are ranked and effects are measured.
-_SMOOTH_S = 5.0
 
 
 class Case(NamedTuple):
@@ -153,7 +151,8 @@ class EvictionPolicy:
             self._update_trial(answer, now_ns)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
-        weight = smoothing(dt_s, _SMOOTH_S)
+        # By smoothed deviations cases are ranked and effects are measured.
+        weight = smoothing(dt_s, 5.0)
         if self._trial is not None:
             self._verify(self._trial, now_ns, present, deviation_of, weight)
         due = [case for case in cases if self._is_due(case, now_ns, weight)]
@@ -171,7 +170,7 @@ class EvictionPolicy:
         if trial is None or trial.eviction.cgroup != answer.cgroup:
             return  # that eviction was given up
         self.budget.take(answer, trial.asked_ns, now_ns)
-        if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
+        if result.leaves:
             trial.leave_ns = max(LEAVE_NS, answer.wait_ns)
         elif result in (EvictionResult.FROZEN, EvictionResult.KILLED):
             trial.gone_ns = now_ns

@@ -136,7 +136,7 @@ class ShortageEvictions:
             return
         result = answer.result
         budget.take(answer, asked.asked_ns, now_ns)
-        if result in (EvictionResult.EVICTED, EvictionResult.UNANSWERED):
+        if result.leaves:
             until_ns = now_ns + max(LEAVE_NS, answer.wait_ns)
             self._asked[answer.cgroup] = asked._replace(until_ns=until_ns)
         else:

@@ -61,9 +61,6 @@ class Claim(NamedTuple):
 LEAST_CPUS = 0.02
 # Harm below this part is none: of the largest harm, or of the time that a service takes.
 LEAST_HARM = 0.02
-# Accuracy of the division, as a part of the harm, and the most steps for it.
-_ACCURACY = 1e-3
-_MOST_STEPS = 40
 
 
 def relative_harm(
@@ -152,10 +149,7 @@ def allocate(
 
 
 def share_unused(
-    amounts: Mapping[Key, float],
-    ceiling: float,
-    wants: Mapping[Key, float],
-    harmless: Set[Key],
+    amounts: Mapping[Key, float], ceiling: float, wants: Mapping[Key, float], harmless: Set[Key]
 ) -> dict[Key, float]:
     """Return *amounts* with what they leave of the *ceiling* for the *harmless*, up to their wants.
 
@@ -261,19 +255,20 @@ def _range(most: float, least: float) -> float:
 def _power_for(target: float, terms: Iterable[tuple[float, float, float]]) -> float:
     """Return the number that gives the *target* harm; *terms* are harm, amount, log of its range.
 
-    A bracketed Newton iteration on the logarithm of the harm, which is nearly linear in the number.
+    A bracketed Newton iteration on the logarithm of the harm, which is nearly linear in the number,
+    to a thousandth of the harm.
     """
     terms = tuple(terms)
     low, high = 0.0, 1.0 / LEAST_HARM
     power = 0.0
-    for _ in range(_MOST_STEPS):
+    for _ in range(40):
         total = slope = 0.0
         for harm, amount, span in terms:
             part = harm * amount * math.exp(-min(1.0, power * harm) * span)
             total += part
             if power * harm < 1.0:
                 slope += part * harm * span
-        if abs(total - target) <= _ACCURACY * target:
+        if abs(total - target) <= 1e-3 * target:
             break
         low, high = (power, high) if total > target else (low, power)
         step = total * math.log(total / target) / slope if slope > 0 else math.inf

@@ -29,13 +29,7 @@ _LOAD_SD = 0.3
 # an hour.
 _BASE_WALK = 0.02
 _FORGET_S = 3600.0
-_FIRST_NOISE = 0.03**2
 _LEAST_NOISE = 0.005**2
-# The noise is averaged over all ticks at first, later over so many.
-_NOISE_TICKS = 50
-_REACH_S = 60.0
-_SELECT_TICKS = 5
-_LOAD_S = 30.0
 # What is more than so many standard deviations away is certain. Two such slowdowns in a row are a
 # change of the workloads.
 CERTAIN = 3.0
@@ -60,7 +54,7 @@ class HarmModel:
             [0.0, 0.0, _HARM_SD**2],
         ]
     )
-    _noise: float = _FIRST_NOISE
+    _noise: float = 0.03**2
     _load: float | None = None
     _surprises: int = 0
     _ticks: int = 0
@@ -73,8 +67,8 @@ class HarmModel:
         self._contrasts = None
         if self._load is None:
             self._load, self._mean[0] = load, slowdown
-        self._load += smoothing(dt_s, _LOAD_S) * (load - self._load)
-        keep = math.exp(-dt_s / _REACH_S)
+        self._load += smoothing(dt_s, 30.0) * (load - self._load)
+        keep = math.exp(-dt_s / 60.0)
         self.reach = {
             each: max(cpus, keep * self.reach.get(each, 0.0)) for each, cpus in use.items()
         }
@@ -172,7 +166,7 @@ class HarmModel:
         for cgroup in [each for each in self._keys if each not in self.reach]:
             self._remove(cgroup)
         full = len(self._keys) == min(_MOST, len(self.reach))
-        if full and (len(self._keys) < _MOST or self._ticks % _SELECT_TICKS):
+        if full and (len(self._keys) < _MOST or self._ticks % 5):
             return
         for cgroup in nlargest(_MOST, self.reach, key=self.reach.__getitem__):
             if cgroup in self._keys:
@@ -211,9 +205,9 @@ class HarmModel:
                 self.forget_certainty()
             return
         self._surprises = 0
-        self._noise += (
-            self._noise * (error * error / variance - 1.0) / min(_NOISE_TICKS, self._ticks + 5)
-        )
+        # Averaged over all ticks at first, later over fifty.
+        ticks = min(50, self._ticks + 5)
+        self._noise += self._noise * (error * error / variance - 1.0) / ticks
         self._noise = max(_LEAST_NOISE, self._noise)
         for index, each in enumerate(effect):
             weight = each / variance

@@ -23,9 +23,6 @@ from controller.core.workload_index import WorkloadIndex
 
 __all__ = ("WANT_DECAY_S", "LinkSide", "ResourceUsage", "UsageTracker")
 
-# The counters of workloads are evaluated once a second, as there may be a thousand of them. The
-# first evaluations are made in every tick, or the use would be unknown for a second or two.
-_FIRST_UPDATES = 5
 # Time constants with which the want of a workload decays to its use. The second one applies while
 # best-effort is squeezed, because then the use says little about the want. It is finite, because
 # the workload may have become harmless.
@@ -191,7 +188,9 @@ class ResourceUsage:
             self._update_links(snapshot, squeezed[Channel.NETWORK])
         elif self.links:
             self.links = {}
-        if self._updates > _FIRST_UPDATES and now_ns - (self._last_ns or 0) < NS_PER_SEC:
+        # Once a second, as there may be a thousand workloads. The first times in every tick, or the
+        # use would be unknown for a second or two.
+        if self._updates > 5 and now_ns - (self._last_ns or 0) < NS_PER_SEC:
             return
         self._updates += bool(squeezed)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9

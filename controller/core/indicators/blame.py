@@ -292,10 +292,7 @@ def _add_own(rates: _Rates, changed: _Changed, workload_index: WorkloadIndex, dt
             whole = increase(old.wait_total_ns, new.wait_total_ns)
             others = increase(old.wait_inflicted_ns, new.wait_inflicted_ns) + host
             own = whole - others - increase(old.throttled_ns, new.throttled_ns)
-            rates[service] += (
-                (PartKind.HOST, host / dt_ns),
-                (PartKind.SELF, max(0, own) / dt_ns),
-            )
+            rates[service] += ((PartKind.HOST, host / dt_ns), (PartKind.SELF, max(0, own) / dt_ns))
 
 
 def blame_deltas(before: tuple[Blame, ...], after: tuple[Blame, ...]) -> list[Gain]:

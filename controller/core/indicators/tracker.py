@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 from controller.core.decision import Indicator
 from controller.core.indicators.blame import BlameTracker
-from controller.core.indicators.counter_based import (
-    COUNTED,
-    LINKED,
-    CounterWindows,
-    LinkWindows,
-)
+from controller.core.indicators.counter_based import COUNTED, LINKED, CounterWindows, LinkWindows
 from controller.core.indicators.counters import (
     LEAST_CPUS,
     SMOOTH_S,
@@ -34,20 +29,11 @@ from controller.core.indicators.measurement import (
 from controller.core.indicators.own_figure import OwnFigures
 from controller.core.indicators.windows import STRETCH, WaitWindow
 from controller.core.limiters import smoothing
-from controller.core.model import (
-    CgroupId,
-    IndicatorName,
-    Outside,
-    Snapshot,
-    WorkloadSample,
-)
+from controller.core.model import CgroupId, IndicatorName, Outside, Snapshot, WorkloadSample
 from controller.core.settings import IndicatorSpec
 from controller.core.workload_index import Service, WorkloadIndex
 
 __all__ = ("CpuNeed", "IndicatorTracker")
-
-# Cgroups outside all workloads that left and keep their names: as many as the probe measures.
-_MOST_GONE = 64
 
 
 class CpuNeed(NamedTuple):
@@ -147,7 +133,8 @@ class IndicatorTracker:
         )
         if snapshot.outside is not before.outside:
             self.outside = _named(self.outside, snapshot.outside)
-        self._figures.update(snapshot, workload_index, self._samples, dt_ns)
+        if snapshot.services or before.services:
+            self._figures.update(snapshot, workload_index, self._samples, dt_ns)
         self._update_needs(workload_index, dt_ns)
         self._update_machine(before, snapshot, workload_index, dt_ns)
         self.blame.update(
@@ -313,11 +300,7 @@ class IndicatorTracker:
         weight = smoothing(dt_ns / 1e9, SMOOTH_S / 2)
         needs: dict[str, CpuNeed] = {}
         for name in {**self.cpu_need, **ran}:
-            pairs = zip(
-                self.cpu_need.get(name, CpuNeed()),
-                ran.get(name, CpuNeed()),
-                strict=True,
-            )
+            pairs = zip(self.cpu_need.get(name, CpuNeed()), ran.get(name, CpuNeed()), strict=True)
             need = CpuNeed(*(last + weight * (now - last) for last, now in pairs))
             if name in workload_index.services and max(need) >= LEAST_CPUS:
                 needs[name] = need
@@ -351,4 +334,4 @@ class IndicatorTracker:
 def _named(known: Mapping[CgroupId, str], present: Iterable[Outside]) -> dict[CgroupId, str]:
     now = {each.cgroup: each.path for each in present}
     gone = [(cgroup, path) for cgroup, path in known.items() if cgroup not in now]
-    return dict(gone[-_MOST_GONE:]) | now
+    return dict(gone[-64:]) | now  # as many as the probe measures

@@ -16,19 +16,12 @@ from controller.core.indicators.counters import increase
 from controller.core.indicators.measurement import BUCKETS, WindowReading, difference
 from controller.core.model import WorkloadSample
 
-__all__ = (
-    "STRETCH",
-    "Delta",
-    "DeltaWindow",
-    "WaitWindow",
-)
+__all__ = ("STRETCH", "Delta", "DeltaWindow", "WaitWindow")
 
 Sample = TypeVar("Sample")
 
 # A window with too few events for a value is stretched up to this many windows.
 STRETCH = 4
-# Ticks may come soon after one another (agent/schedule.py). Few waits end in a shorter one.
-_SHORT_NS = 100_000_000
 
 
 class _Window(Generic[Sample]):
@@ -139,8 +132,9 @@ class WaitWindow(_Window[WorkloadSample]):
     def last_ticks(self, count: int, shows: Callable[[WindowReading], bool]) -> list[WindowReading]:
         """Return the differences of each of the last *count* ticks; fewer where fewer are known.
 
-        A short tick that does not show what is asked for is taken together with the ones before,
-        until it does or is as long as ticks usually are.
+        Ticks may come soon after one another (agent/schedule.py), and few waits end in a short one.
+        One that does not show what is asked for is taken together with the ones before, until it
+        does or 100 ms are together.
         """
         readings: list[WindowReading] = []
         samples = reversed(self._samples)
@@ -151,7 +145,7 @@ class WaitWindow(_Window[WorkloadSample]):
             span_ns = time_ns - then_ns
             reading = _between(span_ns, sample, older)
             if reading is not None:
-                if span_ns < _SHORT_NS and not shows(reading):
+                if span_ns < 100_000_000 and not shows(reading):
                     continue
                 readings.append(reading)
             time_ns, sample = then_ns, older

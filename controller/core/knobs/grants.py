@@ -15,14 +15,7 @@ from controller.core.knobs.knob_state import KnobState
 from controller.core.limiters import HOLD_NS
 from controller.core.model import CgroupId, Knob, KnobValue
 
-__all__ = (
-    "HARDLY_CUT",
-    "NOISE",
-    "OWN_LIMIT",
-    "GrantValues",
-    "RequestedLimits",
-    "SteadyAmounts",
-)
+__all__ = ("HARDLY_CUT", "NOISE", "OWN_LIMIT", "GrantValues", "RequestedLimits", "SteadyAmounts")
 
 Amounts = Mapping[CgroupId, float]
 
@@ -36,8 +29,6 @@ OWN_LIMIT = "the limit that the workload requested"
 NOISE = 0.05
 # A cut by less than this part is not worth a limit, for a workload that does no harm.
 HARDLY_CUT = 0.1
-# Tolerance for amounts that the knob rounds to its whole units.
-_ROUNDING = 1e-3
 
 
 class RequestedLimits:
@@ -121,11 +112,7 @@ class GrantValues:
     """
 
     def __init__(
-        self,
-        knob: Knob,
-        amount_of: AmountOf,
-        value_for: ValueFor,
-        largest: float = float("inf"),
+        self, knob: Knob, amount_of: AmountOf, value_for: ValueFor, largest: float = float("inf")
     ) -> None:
         self._knob = knob
         self._amount_of = amount_of
@@ -172,4 +159,5 @@ class GrantValues:
     def _matters(self, amount: float, now: float, floor: float) -> bool:
         """Whether *amount* differs from *now* by more than noise, or goes down to the floor."""
         noise = min(self._largest, NOISE * now)
-        return abs(amount - now) >= noise or amount <= floor < now * (1 - _ROUNDING)
+        # A knob rounds amounts to its whole units.
+        return abs(amount - now) >= noise or amount <= floor < now * (1 - 1e-3)

@@ -12,13 +12,7 @@ lies below the objective by a margin (``objective``).
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from controller.core.decision import (
-    UNKNOWN,
-    Indicator,
-    IndicatorStatus,
-    LearnedReport,
-    Verdict,
-)
+from controller.core.decision import UNKNOWN, Indicator, IndicatorStatus, LearnedReport, Verdict
 from controller.core.indicators.measurement import sweet_point_at
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.learning.objective import Margin, Objective
@@ -33,12 +27,6 @@ __all__ = ("SweetPointLearner",)
 
 _Key = tuple[str, IndicatorName]
 
-# How often new sweet points take effect. A change ends the quiescence of the services.
-_APPLY_NS = 10 * NS_PER_SEC
-# A change below this is not applied.
-_SAME = 0.02
-# Parts of a window over which the indicators are spread, so that one tick does not evaluate all.
-_SPREAD = 5
 # Most indicators of services that are kept, also of those that are not on the node now.
 _MAX_STATES = 1000
 
@@ -179,8 +167,8 @@ class SweetPointLearner:
         found = {(each.service, each.name): each for each in indicators}
         for number, (key, task) in enumerate(self._tasks.items()):
             if task.due_ns is None:
-                # Not all in the same tick.
-                task.due_ns = now_ns + number % _SPREAD * task.spec.window_ns // _SPREAD
+                # Spread over the window, so that one tick does not evaluate all.
+                task.due_ns = now_ns + number % 5 * task.spec.window_ns // 5
             indicator = found.get(key)
             if indicator is None:
                 task.report = None  # its source is gone
@@ -194,7 +182,8 @@ class SweetPointLearner:
             for name, objective in self._objectives.items():
                 objective.add(found.get((name, IndicatorName.SERVICE)), name in services)
         if now_ns >= self._apply_ns:
-            self._apply_ns = now_ns + _APPLY_NS
+            # Seldom, because a change ends the quiescence of the services.
+            self._apply_ns = now_ns + 10 * NS_PER_SEC
             self.verdicts += self._put_in_force()
         return self._in_force
 
@@ -297,7 +286,7 @@ def _is_same(before: IndicatorSpec, after: IndicatorSpec) -> bool:
         if old is not new
     ]
     return all(
-        old is not None and new is not None and abs(new - old) <= _SAME * old for old, new in points
+        old is not None and new is not None and abs(new - old) <= 0.02 * old for old, new in points
     )
 
 

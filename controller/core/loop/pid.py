@@ -28,15 +28,7 @@ from controller.core.decision import UNKNOWN, ChannelState, Indicator, Indicator
 from controller.core.limiters import LowPass
 from controller.core.settings import Gains, IndicatorSpec
 
-__all__ = (
-    "HIGHEST",
-    "LOWEST",
-    "IndicatorLoop",
-    "PidLoop",
-    "clip",
-    "dead_zone",
-    "deviation",
-)
+__all__ = ("HIGHEST", "LOWEST", "IndicatorLoop", "PidLoop", "clip", "dead_zone", "deviation")
 
 # A deviation that is high in so many ticks is beyond the noise that the low-pass is for.
 _HIGH_TICKS = 2

@@ -25,14 +25,7 @@ from controller.core.model import Knob, KnobValue
 from controller.core.settings import DEAD_ZONE, CoreMode, CoreSettings
 from controller.core.units import NS_PER_SEC, format_duration
 
-__all__ = (
-    "HELPED",
-    "IN_VAIN",
-    "REMOVED",
-    "SET",
-    "CookieGate",
-    "SchedIdlePolicy",
-)
+__all__ = ("HELPED", "IN_VAIN", "REMOVED", "SET", "CookieGate", "SchedIdlePolicy")
 
 # How verdicts begin: every begin, every removal, and what was verified.
 SET = "cookies set on best-effort"
