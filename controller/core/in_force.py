@@ -32,15 +32,16 @@ __all__ = (
     "CHANNELS",
     "HeldKnob",
     "InForce",
+    "KnobKey",
     "Limited",
-    "Place",
     "concerns",
     "held_now",
     "in_force",
+    "key_of",
 )
 
-# The scope and the id of a target, and the knob.
-Place = tuple[str, int, Knob]
+# What identifies a knob.
+KnobKey = tuple[CgroupId, Knob]
 
 # Knobs that are always held and bite only where best-effort work would take what others need.
 BACKSTOPS = frozenset({Knob.MEMORY_MAX})
@@ -77,11 +78,6 @@ class HeldKnob(NamedTuple):
     channel: Channel | None = None
     service: str | None = None
     indicator: IndicatorName | None = None
-
-    @property
-    def place(self) -> Place:
-        """What identifies the knob."""
-        return self.target.scope, self.target.id, self.knob
 
     @property
     def limits(self) -> bool:
@@ -138,6 +134,11 @@ class InForce:
     def of_channel(self, channel: Channel) -> tuple[HeldKnob, ...]:
         """Return the limits that *channel* asked for."""
         return tuple(each for each in self.knobs if each.channel is channel and each.limits)
+
+
+def key_of(each: Action | KnobReading | HeldKnob) -> KnobKey:
+    """Return what identifies the knob of *each*."""
+    return each.target.place, each.knob
 
 
 def held_now(

@@ -18,7 +18,7 @@ from controller.agent.history.incidents import Coverage, Share
 from controller.agent.history.records import Moment, SlowTime, Start, Suffered, Use, Write
 from controller.agent.history.story import ORDER, Story
 from controller.core.decision import ChannelState, LoopReport, Part, SlowBecause
-from controller.core.in_force import BACKSTOPS, Place, concerns
+from controller.core.in_force import BACKSTOPS, KnobKey, concerns
 from controller.core.model import CgroupId, Channel, Knob, Mode, QosClass, Target
 from controller.core.units import NS_PER_SEC
 from controller.telemetry.suffering import OTHER, is_worse
@@ -115,7 +115,7 @@ class Advice(Story):
         self.took = Took()
         # The use before its limit of each limited workload, in CPUs; ``None``: not measured.
         self._before: dict[CgroupId, float | None] = {}
-        self._limits: dict[Place, Write] = {}
+        self._limits: dict[KnobKey, Write] = {}
         self._yielding: set[tuple[Target, Knob]] = set()
         self._shares: dict[tuple[str, Channel], dict[str, float]] = {}
         self._share_ns: dict[tuple[str, Channel], int] = {}
@@ -216,11 +216,11 @@ class Advice(Story):
         """Take what *writes* limit, and how much the workloads *uses* before."""
         changed = False
         for write in writes:
-            place = write.target.scope, write.target.id, write.knob
+            key = write.target.place, write.knob
             if not write.held:
-                changed = self._limits.pop(place, None) is not None or changed
-            elif place not in self._limits and self.limits(write):
-                self._limits[place] = write
+                changed = self._limits.pop(key, None) is not None or changed
+            elif key not in self._limits and self.limits(write):
+                self._limits[key] = write
                 changed = True
         if not changed:
             return

@@ -19,7 +19,6 @@ from controller.agent.history.records import (
     Write,
 )
 from controller.core.decision import (
-    Action,
     ChannelState,
     Eviction,
     Failure,
@@ -31,7 +30,7 @@ from controller.core.decision import (
     SlowService,
     Verdict,
 )
-from controller.core.in_force import HeldKnob, InForce, Place
+from controller.core.in_force import HeldKnob, InForce, KnobKey, key_of
 from controller.core.knob_values import parse_quota
 from controller.core.model import (
     CgroupId,
@@ -39,7 +38,6 @@ from controller.core.model import (
     EvictionAnswer,
     IndicatorName,
     Knob,
-    KnobReading,
     KnobValue,
     Mode,
     QosClass,
@@ -67,7 +65,7 @@ class MomentBuilder:
 
     def __init__(self) -> None:
         self._in_force = InForce()
-        self._held: dict[Place, HeldKnob] = {}
+        self._held: dict[KnobKey, HeldKnob] = {}
         self._granted: dict[CgroupId, float] = {}  # of workloads, and of parents of several
         self._parents: dict[CgroupId, CgroupId] = {}
         self._workloads: tuple[Workload, ...] = ()
@@ -82,9 +80,9 @@ class MomentBuilder:
         self.eventful = False
         self._anew = False
         self._new_workloads: tuple[Workload, ...] | None = None
-        self._writes: dict[Place, Write] = {}
+        self._writes: dict[KnobKey, Write] = {}
         self._asked: dict[str, Asked] = {}
-        self._since: dict[Place, HeldSince] = {}
+        self._since: dict[KnobKey, HeldSince] = {}
         self._foreign: list[Foreign] = []
         self._refused: list[Outcome] = []
         self._verdicts: list[Verdict] = []
@@ -241,48 +239,48 @@ class MomentBuilder:
         mode: Mode,
     ) -> None:
         """Take what changed in the record; knobs whose target is gone are forgotten silently."""
-        before, self._held = self._held, {each.place: each for each in in_force.knobs}
+        before, self._held = self._held, {key_of(each): each for each in in_force.knobs}
         self._set_granted()
-        for place, held in self._held.items():
-            known = before.get(place)
+        for key, held in self._held.items():
+            known = before.get(key)
             if known is held:
                 continue
             if known is not None and known.since_ns != held.since_ns:
                 self._note_foreign(known, held.original, mode)
                 known = None
             if known is None:
-                self._since[place] = HeldSince(held.target, held.knob, held.since_ns)
+                self._since[key] = HeldSince(held.target, held.knob, held.since_ns)
             if known is None or known.value != held.value:
                 value = held.original if known is None else known.value
-                self._write(place, held, value, held.value, held.reason, held=True)
-        ended = {_place(each.action) for each in outcomes if each.failure is Failure.GONE}
-        gone = {place: each for place, each in before.items() if place not in self._held}
-        gone = {place: each for place, each in gone.items() if place not in ended}
+                self._write(key, held, value, held.value, held.reason, held=True)
+        ended = {key_of(each.action) for each in outcomes if each.failure is Failure.GONE}
+        gone = {key: each for key, each in before.items() if key not in self._held}
+        gone = {key: each for key, each in gone.items() if key not in ended}
         if not gone:
             return
-        actions = {_place(each): each for each in plan.actions}
+        actions = {key_of(each): each for each in plan.actions}
         foreign = [(each.action, each.foreign) for each in outcomes if each.foreign is not None]
-        values = {_place(each): each.value for each in snapshot.knobs if each.original is None}
-        values |= {_place(action): value for action, value in foreign}
-        for place, held in gone.items():
-            found = values.get(place)
+        values = {key_of(each): each.value for each in snapshot.knobs if each.original is None}
+        values |= {key_of(action): value for action, value in foreign}
+        for key, held in gone.items():
+            found = values.get(key)
             if found is not None and found not in (held.value, held.original):
                 self._note_foreign(held, found, mode)
-            elif (action := actions.get(place)) is not None:
-                self._write(place, held, held.value, action.value, action.reason, held=False)
+            elif (action := actions.get(key)) is not None:
+                self._write(key, held, held.value, action.value, action.reason, held=False)
             elif plan.released or found is not None:
                 reason = "paused" if plan.released else "another program restored it"
-                self._write(place, held, held.value, held.original, reason, held=False)
+                self._write(key, held, held.value, held.original, reason, held=False)
 
     def _note_foreign(self, ours: HeldKnob, value: KnobValue, mode: Mode) -> None:
         self.eventful = True
-        self._writes.pop(ours.place, None)
+        self._writes.pop(key_of(ours), None)
         if mode is Mode.ENFORCE:
             self._keep(self._foreign, [Foreign(ours.target, ours.knob, ours.value, value)])
 
     def _write(
         self,
-        place: Place,
+        key: KnobKey,
         knob: HeldKnob,
         before: KnobValue,
         value: KnobValue,
@@ -290,9 +288,9 @@ class MomentBuilder:
         *,
         held: bool,
     ) -> None:
-        earlier = self._writes.get(place)
+        earlier = self._writes.get(key)
         before = before if earlier is None else earlier.before
-        self._writes[place] = Write(knob.target, knob.knob, before, value, reason, held)
+        self._writes[key] = Write(knob.target, knob.knob, before, value, reason, held)
         if held and (asked := _asked(knob)) is not None:
             self._asked[reason] = asked
 
@@ -300,9 +298,9 @@ class MomentBuilder:
         limited = self._best_effort.union(self._parents.values())
         self._granted = {
             cgroup: cpus
-            for (scope, id_, knob), held in self._held.items()
+            for (cgroup, knob), held in self._held.items()
             if knob is Knob.CPU_QUOTA
-            and (cgroup := CgroupId(scope, id_)) in limited
+            and cgroup in limited
             and (cpus := parse_quota(held.value).cpus) is not None
         }
 
@@ -360,10 +358,6 @@ def _asked(held: HeldKnob) -> Asked | None:
     if held.channel is None:
         return None
     return Asked(held.reason, held.channel, held.service, held.indicator)
-
-
-def _place(each: Action | KnobReading) -> Place:
-    return each.target.scope, each.target.id, each.knob
 
 
 def _oncpu_ns(snapshot: Snapshot, cgroups: frozenset[CgroupId]) -> Mapping[CgroupId, int]:

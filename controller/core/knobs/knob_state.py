@@ -20,7 +20,7 @@ from operator import is_not
 from types import MappingProxyType
 
 from controller.core.decision import Action, Demand, Failure, Outcome, Verdict
-from controller.core.in_force import InForce, held_now, in_force
+from controller.core.in_force import InForce, KnobKey, held_now, in_force, key_of
 from controller.core.knob_comparison import is_stricter
 from controller.core.knobs.knob_entry import KEEP_NS, KnobEntry
 from controller.core.model import CgroupId, Knob, KnobReading, KnobValue, Target, Workload
@@ -33,7 +33,6 @@ _MAX_ABSENT = 1000
 
 # The scope and the id of a target.
 Place = tuple[str, int]
-_Key = tuple[Place, Knob]
 _Workloads = Mapping[CgroupId, Workload]
 
 
@@ -55,7 +54,7 @@ class KnobState:
         default_factory=lambda: {knob: {} for knob in Knob}
     )
     # The knobs without a reading, with the time since when, in ascending order.
-    _absent: dict[_Key, int] = field(default_factory=dict)
+    _absent: dict[KnobKey, int] = field(default_factory=dict)
     _executed: bool = False
     _retries_ns: list[int] = field(default_factory=list)
     _readings: tuple[KnobReading, ...] = ()
@@ -112,10 +111,10 @@ class KnobState:
         # Most records are the same objects as before; there are two or more per workload. Both
         # tuples keep their records alive, so no two records have the same id.
         known, present = set(map(id, before)), set(map(id, readings))
-        missing = {_key_of(each): each for each in before if id(each) not in present}
+        missing = {key_of(each): each for each in before if id(each) not in present}
         for reading in readings:
             if id(reading) not in known:
-                missing.pop(_key_of(reading), None)
+                missing.pop(key_of(reading), None)
                 self._read(reading)
         self._mark_missing(missing, now_ns)
 
@@ -244,10 +243,10 @@ class KnobState:
 
     def settle(self, outcomes: Iterable[Outcome]) -> None:
         """Take the *outcomes* of the last actions, unless they were taken."""
-        by_key = {_key_of(outcome.action): outcome for outcome in outcomes}
+        by_key = {key_of(outcome.action): outcome for outcome in outcomes}
         actions, self._pending = self._pending, ()
         for action in actions:
-            place, knob = key = _key_of(action)
+            place, knob = key = key_of(action)
             entry, outcome = self._entries[knob][place], by_key.get(key)
             if outcome is not None:
                 self._settle(entry, outcome)
@@ -260,7 +259,7 @@ class KnobState:
         if self._released:  # the knobs without an outcome went with kernel objects
             self._released, self._record = False, None
             for entry in self._all():
-                if _key_of(entry.reading) not in by_key:
+                if key_of(entry.reading) not in by_key:
                     entry.held = None
 
     def _settle(self, entry: KnobEntry, outcome: Outcome) -> None:
@@ -283,7 +282,7 @@ class KnobState:
         if held is not known:
             entry.held, self._record = held, None
 
-    def _mark_missing(self, missing: Iterable[_Key], now_ns: int) -> None:
+    def _mark_missing(self, missing: Iterable[KnobKey], now_ns: int) -> None:
         # A target without a reading is not moved. If the agent changed it, its entry is kept for a
         # while: if the target comes back with the agent's value in place, that value must not be
         # taken for the original.
@@ -303,7 +302,7 @@ class KnobState:
             del self._entries[knob][place], self._absent[place, knob]
 
     def _read(self, reading: KnobReading) -> None:
-        place, knob = key = _key_of(reading)
+        place, knob = key = key_of(reading)
         entry = self._entries[knob].get(place)
         if entry is None:
             entry = KnobEntry(reading, reading.value, reading.original or reading.value)
@@ -316,7 +315,3 @@ class KnobState:
             del self._absent[key]
             self._disturbed = True
         self._disturbed |= entry.read(reading, self._executed)
-
-
-def _key_of(each: Action | KnobReading) -> _Key:
-    return each.target.place, each.knob

@@ -120,7 +120,7 @@ def test_what_a_workload_leaves_is_forgotten(data_dir: Path, mode: Mode) -> None
     loop.node.leave(0)
     loop.run(5)
     assert {each.target.path for each in builder.held} == {"/batch-1"}
-    assert {place[1] for place in builder._held} == {each.target.id for each in builder.held}
+    assert {place.id for place, _ in builder._held} == {each.target.id for each in builder.held}
 
 
 def test_a_quiet_node_has_a_line_a_minute(data_dir: Path) -> None:
