@@ -161,13 +161,14 @@ class Channels:
             usage=self._usage,
             harm=self._harm,
             elapsed_s=dt_s + left_out_ns / 1e9,
+            hold=hold,
             memory_shares=memory_shares,
             guarded=guarded,
         )
         if settings.law.find_harm:
             loops = self.loops[Channel.CACHE]
             self._harm.update(tracker, workload_index, loops, context.now_ns, dt_ns)
-        return context, self._grants(specs, context, hold=hold, probe=probe)
+        return context, self._grants(specs, context, probe)
 
     def _update_usage(
         self,
@@ -188,16 +189,16 @@ class Channels:
         self._usage.update(snapshot, workload_index, watched)
 
     def _grants(
-        self, specs: Mapping[Channel, Specs], context: TickContext, *, hold: bool, probe: bool
+        self, specs: Mapping[Channel, Specs], context: TickContext, probe: bool
     ) -> Mapping[CgroupId, float]:
         if context.resync:
             self._resync = False
             self._quotas.update(context)
         for channel in self.ladders:
-            channel.step(specs[channel.channel], context, hold)
-        self.cpu.step(specs[Channel.CPU], self._quotas.blocked, context, hold)
+            channel.step(specs[channel.channel], context)
+        self.cpu.step(specs[Channel.CPU], self._quotas.blocked, context)
         grants: Mapping[CgroupId, float] = self._quotas.grant(self.loops[Channel.CACHE], context)
-        if self._settings.law.find_harm and probe and not hold:
+        if self._settings.law.find_harm and probe and not context.hold:
             grants = self._probe(grants, context)
         return self._requested_limits.apply(grants, context.workload_index.cpu_limits)
 

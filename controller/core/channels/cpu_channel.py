@@ -47,10 +47,8 @@ class CpuChannel:
         self._limiter.jump(0.0)
         self.rung.release()
 
-    def step(
-        self, specs: Specs, blocked: frozenset[CgroupId], context: TickContext, hold: bool
-    ) -> None:
-        """Advance all loops, and the demand unless *hold*.
+    def step(self, specs: Specs, blocked: frozenset[CgroupId], context: TickContext) -> None:
+        """Advance all loops, and the demand unless it is held.
 
         The quota of the *blocked* best-effort workloads cannot be moved.
         """
@@ -61,12 +59,12 @@ class CpuChannel:
             return self.evidence(service, spec, tracker)
 
         choice = self.loops.bid(
-            tracker, workload_index, specs, evidence, limiter.applied, dt_s, hold
+            tracker, workload_index, specs, evidence, limiter.applied, dt_s, context.hold
         )
         if not self.loops or _all_blocked(tracker, workload_index, blocked):
             # No service to protect, or no quota to move: the loops have to track a demand of 0.
             limiter.applied = 0.0
-        elif not hold:
+        elif not context.hold:
             choice = limiter.let_go(choice)
             limits = workload_index.limits[Knob.CPU_QUOTA]
             choice = limiter.move(choice, limits, self.settings.law, context.now_ns, dt_s)

@@ -37,6 +37,7 @@ class TickContext(NamedTuple):
     ``dt_s`` is the time since the last tick or look, at most two control periods: for so long the
     indicators may have had their values. ``elapsed_s`` is the time since the last tick, for what
     follows time alone.
+    ``hold``: the demands stay, as in the first tick and after a gap.
     ``resync``: the workloads changed, or a knob changed by another program, so earlier writes
     cannot be relied on. ``memory_shares`` are bytes that best-effort workloads may have at most, by
     the memory guard; ``guarded`` are the cgroups whose limit of memory it moves.
@@ -52,6 +53,7 @@ class TickContext(NamedTuple):
     harm: HarmFinder
     memory_shares: Mapping[CgroupId, float] = MappingProxyType({})
     elapsed_s: float = 0.0
+    hold: bool = False
     guarded: frozenset[CgroupId] = frozenset()
 
 

@@ -168,8 +168,8 @@ class LadderChannel:
         self._limiter.jump(0.0)
         self.ladder.release()
 
-    def step(self, specs: Specs, context: TickContext, hold: bool) -> None:
-        """Advance all loops and move the ladder to their demand; on *hold* the demand stays."""
+    def step(self, specs: Specs, context: TickContext) -> None:
+        """Advance all loops and move the ladder to their demand, unless it is held."""
         limiter, ladder = self._limiter, self.ladder
         self.verdicts = ()
         second = context.now_ns // NS_PER_SEC
@@ -204,7 +204,7 @@ class LadderChannel:
         rescaled = ladder.rescale(limiter.applied, context)
         if rescaled != limiter.applied:
             limiter.jump(rescaled)
-        if self._settings.law.rungs_by_work and self._quota is not None and not hold:
+        if self._settings.law.rungs_by_work and self._quota is not None and not context.hold:
             self._try_rungs(self._quota, context)
         choice = self.loops.bid(
             context.tracker,
@@ -213,14 +213,14 @@ class LadderChannel:
             evidence,
             limiter.applied,
             context.dt_s,
-            hold,
+            context.hold,
         )
         if not self.loops or not ladder.usable:
             # No service to protect, or no knob to move: the loops have to track a demand of 0.
             limiter.applied = 0.0
             ladder.release()
         else:
-            if not hold:
+            if not context.hold:
                 before, choice = limiter.applied, limiter.let_go(choice)
                 if before > 0 >= limiter.applied:
                     ladder.release()  # without the hold-off times of its steps
