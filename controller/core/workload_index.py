@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Index of the workloads by class and service."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import copy
 from dataclasses import dataclass, replace
 
@@ -75,6 +75,31 @@ class WorkloadIndex:
                 by_class[workload.qos][workload.cgroup] = workload
         self.best_effort = by_class[QosClass.BE]
         self.system = by_class[QosClass.SYSTEM]
+        self._set_requests()
+        self._set_targets()
+        self.wholes = frozenset(
+            each.whole for each in (*self.best_effort.values(), *self.paused.values())
+        )
+        sensitive = by_class[QosClass.LS]
+        self.sensitive = {cgroup: each.service for cgroup, each in sensitive.items()}
+        self.services = _services_of(sensitive.values(), profiles, pause)
+        services = self.services.values()
+        self.paused_services = frozenset(each.name for each in services if each.paused)
+        in_use = {each.profile.name: each.profile for each in services if not each.paused}
+        self.profiles = tuple(in_use.values())
+        self.limits = {
+            knob: tightest_limits((each.limits.get(knob, most) for each in self.profiles), most)
+            for knob, most in DEFAULT_LIMITS.items()
+        }
+        # The guard's limit of v1 moves as memory.high does on v2.
+        self.limits[Knob.MEMORY_MAX] = self.limits[Knob.MEMORY_HIGH]
+        self.longest_window_ns = max(
+            (spec.window_ns for service in services for spec in service.profile.indicators),
+            default=0,
+        )
+
+    def _set_requests(self) -> None:
+        """Collect what best-effort workloads requested themselves."""
         self.cpu_limits = {
             cgroup: each.limit_cpus
             for cgroup, each in self.best_effort.items()
@@ -92,6 +117,9 @@ class WorkloadIndex:
             for at in (self.best_effort[cgroup].own_memory_at,)
         }
         self.memory_placed = frozenset(self.memory_places.values())
+
+    def _set_targets(self) -> None:
+        """Find the cgroups on which knobs are set for best-effort workloads."""
         self.idle_targets = {
             each.idle_at.place
             if each.idle_at and not self._has_paused(each.idle_at)
@@ -109,37 +137,6 @@ class WorkloadIndex:
         limited = {each.memory_at for each in self.best_effort.values() if each.memory_at}
         self.memory_targets = frozenset(
             each.place for each in limited if not self._has_paused(each)
-        )
-        self.wholes = frozenset(
-            each.whole for each in (*self.best_effort.values(), *self.paused.values())
-        )
-        self.sensitive = {cgroup: each.service for cgroup, each in by_class[QosClass.LS].items()}
-        members: dict[str, list[Workload]] = {}
-        for workload in by_class[QosClass.LS].values():
-            members.setdefault(workload.service, []).append(workload)
-        self.services = {
-            name: Service(
-                name=name,
-                profile=profiles[group[0].profile],
-                cgroups=tuple(each.cgroup for each in group),
-                image=" ".join(sorted({each.image for each in group if each.image})),
-                paused=pause is not None and pause.covers_service(name),
-            )
-            for name, group in members.items()
-        }
-        services = self.services.values()
-        self.paused_services = frozenset(each.name for each in services if each.paused)
-        in_use = {each.profile.name: each.profile for each in services if not each.paused}
-        self.profiles = tuple(in_use.values())
-        self.limits = {
-            knob: tightest_limits((each.limits.get(knob, most) for each in self.profiles), most)
-            for knob, most in DEFAULT_LIMITS.items()
-        }
-        # The guard's limit of v1 moves as memory.high does on v2.
-        self.limits[Knob.MEMORY_MAX] = self.limits[Knob.MEMORY_HIGH]
-        self.longest_window_ns = max(
-            (spec.window_ns for service in services for spec in service.profile.indicators),
-            default=0,
         )
 
     def with_profiles(self, profiles: Mapping[str, Profile]) -> "WorkloadIndex":
@@ -159,6 +156,25 @@ class WorkloadIndex:
     def _has_paused(self, target: Target) -> bool:
         """Return whether a knob of *target* acts on a workload that is paused."""
         return any(each.path.startswith(f"{target.path}/") for each in self.paused.values())
+
+
+def _services_of(
+    workloads: Iterable[Workload], profiles: Mapping[str, Profile], pause: Pause | None
+) -> dict[str, Service]:
+    """Return the services of latency-sensitive *workloads* by name."""
+    members: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        members.setdefault(workload.service, []).append(workload)
+    return {
+        name: Service(
+            name=name,
+            profile=profiles[group[0].profile],
+            cgroups=tuple(each.cgroup for each in group),
+            image=" ".join(sorted({each.image for each in group if each.image})),
+            paused=pause is not None and pause.covers_service(name),
+        )
+        for name, group in members.items()
+    }
 
 
 def _is_paused(workload: Workload, pause: Pause | None) -> bool:

@@ -37,8 +37,8 @@ __all__ = (
     "suffers",
 )
 
-# So many culprits and parts are named. What is smaller than this part is not.
-_NAMED, _LEAST = 6, 0.01
+# So many culprits and parts are named.
+_NAMED = 6
 # Processes and threads that are in no cgroup of their own.
 REST = "/ (kernel threads, processes in no other cgroup)"
 
@@ -234,7 +234,7 @@ def _parts(
     else:
         found = _of_use(channel, service, be_share, culprits, context)
     named = nlargest(_NAMED, found, key=lambda each: each.share)
-    return tuple(each for each in named if each.share >= _LEAST)
+    return tuple(each for each in named if each.share >= 0.01)
 
 
 def _of_wait(
