@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from controller.core.channels.ladder import AT_STOP, Ladder, Rung, TickContext
-from controller.core.decision import Verdict
+from controller.core.decision import Demand, Verdict
 from controller.core.limiters import SMOOTH_S, Backoff, LowPass
 from controller.core.loop.channel_loops import ChannelLoops, Specs
 from controller.core.loop.channel_pace import PacedLimiter
@@ -206,14 +206,9 @@ class LadderChannel:
             limiter.jump(rescaled)
         if self._settings.law.rungs_by_work and self._quota is not None and not context.hold:
             self._try_rungs(self._quota, context)
+        tracker, index, dt_s = context.tracker, context.workload_index, context.dt_s
         choice = self.loops.bid(
-            context.tracker,
-            context.workload_index,
-            specs,
-            evidence,
-            limiter.applied,
-            context.dt_s,
-            context.hold,
+            tracker, index, specs, evidence, limiter.applied, dt_s, context.hold
         )
         if not self.loops or not ladder.usable:
             # No service to protect, or no knob to move: the loops have to track a demand of 0.
@@ -221,24 +216,23 @@ class LadderChannel:
             ladder.release()
         else:
             if not context.hold:
-                before, choice = limiter.applied, limiter.let_go(choice)
-                if before > 0 >= limiter.applied:
-                    ladder.release()  # without the hold-off times of its steps
-                limits = ladder.limits(limiter.applied, context.workload_index)
-                choice = limiter.move(
-                    choice,
-                    limits,
-                    self._settings.law,
-                    context.now_ns,
-                    context.dt_s,
-                    len(ladder.usable),
-                    # A knob with few settings is released setting by setting.
-                    fine=limits.release_spacing_ns < NS_PER_SEC,
-                )
+                choice = self._move(choice, context)
             limiter.applied = ladder.apply(limiter.applied, context)
-        self.loops.track(choice, limiter.applied, context.dt_s)
+        self.loops.track(choice, limiter.applied, dt_s)
         if self.loops.safe:
             self._go_safe(context)
+
+    def _move(self, choice: Demand, context: TickContext) -> Demand:
+        """Move the demand towards *choice*, see ``PacedLimiter.move``."""
+        limiter, ladder = self._limiter, self.ladder
+        before, choice = limiter.applied, limiter.let_go(choice)
+        if before > 0 >= limiter.applied:
+            ladder.release()  # without the hold-off times of its steps
+        limits = ladder.limits(limiter.applied, context.workload_index)
+        # A knob with few settings is released setting by setting.
+        law, fine = self._settings.law, limits.release_spacing_ns < NS_PER_SEC
+        rungs = len(ladder.usable)
+        return limiter.move(choice, limits, law, context.now_ns, context.dt_s, rungs, fine)
 
     def _is_idle(self, specs: Specs, context: TickContext, second: int) -> bool:
         """Whether there is no service, and the last step in this *second* has released all knobs.
