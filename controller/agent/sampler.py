@@ -134,6 +134,7 @@ class Sampler:
     def reconfigure(self, settings: Settings) -> None:
         """Measure what only the profiles of *settings* ask for."""
         self._strain.reconfigure(settings)
+        self._usage.reconfigure(settings)
         specs = chain.from_iterable(each.indicators for each in settings.profiles.values())
         asked = any(spec.channel is Channel.IO for spec in specs)
         if asked and self._disk is None and "disk" not in self.problems:

@@ -20,6 +20,7 @@ __all__ = (
     "Blame",
     "CgroupId",
     "Channel",
+    "DiskRequests",
     "EvictionAnswer",
     "EvictionResult",
     "IndicatorName",
@@ -199,6 +200,13 @@ class Workload(NamedTuple):
         return self.name if self.container_of is None else self.service
 
 
+class DiskRequests(NamedTuple):
+    """Reads from and writes to one disk (``MAJOR:MINOR``), which may be a stacked one."""
+
+    disk: str
+    requests: int
+
+
 class WorkloadSample(NamedTuple):
     """Counters of one workload (a NamedTuple: 1,000 of them are built in every tick).
 
@@ -214,7 +222,8 @@ class WorkloadSample(NamedTuple):
     services whose profile has an indicator of memory. ``disk_requests`` counts reads from disks and
     those writes for which a task waits, ``disk_wait_ns`` is their time, ``disk_inflicted_ns`` the
     part of it in which the disk worked for best-effort; only where a profile has an indicator of
-    disks.
+    disks. ``requests_by_disk`` counts all requests of a latency-sensitive workload to each disk
+    that it ever used (io.stat of v2), where a profile has such an indicator.
     """
 
     cgroup: CgroupId
@@ -246,6 +255,7 @@ class WorkloadSample(NamedTuple):
     disk_requests: int | None = None
     disk_wait_ns: int | None = None
     disk_inflicted_ns: int | None = None
+    requests_by_disk: tuple[DiskRequests, ...] | None = None
 
 
 class Blame(NamedTuple):

@@ -27,7 +27,7 @@ class Table(NamedTuple):
     """The results of one probe: rows of the sample's *fields*, by workload."""
 
     fields: tuple[str, ...]
-    rows: Mapping[CgroupId, tuple[int | None, ...]]
+    rows: Mapping[CgroupId, tuple[object, ...]]
     changed: Changed
 
 

@@ -118,6 +118,7 @@ def check(site: DiskSite, *arguments: str) -> None:
         eventually("its verdict", lambda: agent.because("web") == SlowBecause.BEST_EFFORT)
         if site.limit is not None:
             limit = eventually("a limit", lambda: site.limit)
-            assert f"{mine.number} rbps=" in limit
+            assert limit.startswith(f"{mine.number} rbps=")
+            assert f"{other.number} " not in limit, "the service does not use it"
         assert agent.stop() == 0
     assert not site.limit

@@ -11,7 +11,8 @@ from dataclasses import replace
 import math
 
 from controller.core.channels.cpu_channel import CpuChannel
-from controller.core.channels.divided import IoMaxRung, LinkCeilingRung, MemoryHighRung
+from controller.core.channels.divided import LinkCeilingRung, MemoryHighRung
+from controller.core.channels.io_max import IoMaxRung
 from controller.core.channels.ladder import MemoryLimitRung, Rung, SharedQuotaRung, TickContext
 from controller.core.channels.ladder_channel import LadderChannel
 from controller.core.channels.quota_grants import QuotaGrants

@@ -1,9 +1,9 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rungs that leave best-effort work an amount: memory.high, io.max, the ceilings of links.
+"""Rungs that leave best-effort work an amount: memory.high, the ceilings of links, others.
 
-memory.high and io.max divide it among the workloads. The ceiling of a link is that of the
-best-effort tier, for all workloads together.
+memory.high divides it among the workloads, and so does io.max in ``io_max``. The ceiling of a link
+is that of the best-effort tier, for all workloads together.
 """
 
 from abc import abstractmethod
@@ -15,30 +15,21 @@ from controller.core.channels.allocator import ProportionalAllocator, Users, tot
 from controller.core.channels.ladder import Rung, TickContext
 from controller.core.decision import Action
 from controller.core.harm.resource_usage import LinkSide
-from controller.core.knob_values import (
-    format_amount,
-    format_disks,
-    parse_amount,
-    parse_ceilings,
-    parse_disks,
-)
+from controller.core.knob_values import format_amount, parse_amount, parse_ceilings
 from controller.core.knobs.grants import NOISE, GrantValues, RequestedLimits
 from controller.core.knobs.knob_state import Place
 from controller.core.limiters import Headroom, HoldOffLatch
 from controller.core.model import CgroupId, Channel, Knob, KnobValue
-from controller.core.settings import DiskFacts, KnobLimits, LinkFacts
+from controller.core.settings import KnobLimits, LinkFacts
 from controller.core.units import MIB, format_bytes
 
-__all__ = ("IoMaxRung", "LinkCeilingRung", "MemoryHighRung")
+__all__ = ("LEAST_PART", "AllocatedRung", "LinkCeilingRung", "MemoryHighRung")
 
 # Lowering memory.high below the use reclaims in the writer's own time (mm/memcontrol.c,
 # memory_high_write), and the writer is the control thread.
 _MEMORY_STEP = 64 * MIB
-# Bytes per second that every disk can do: a single slow spindle with random requests does less, and
-# is then limited by a larger part of what it can do.
-_LEAST_DISK = 16 * MIB
 # The least part of a disk or a link that can be granted.
-_LEAST_PART = 1e-3
+LEAST_PART = 1e-3
 # The margin left free beside the services' use: 5 % of the link, or 10 % of that use (Heracles,
 # ISCA 2015, section 4.3, network sub-controller).
 _MARGIN_LINK, _MARGIN_USE = 0.05, 0.10
@@ -172,58 +163,6 @@ class MemoryHighRung(AllocatedRung):
         return limited
 
 
-class IoMaxRung(AllocatedRung):
-    """Limits what best-effort reads from and writes to the disks, io.max."""
-
-    def __init__(self, disks: tuple[DiskFacts, ...]) -> None:
-        """The most traffic that was seen stands for the capacity of disks that is not known."""
-        carried = {
-            (disk, kind): math.inf if rate is None else rate
-            for disk, read, write in disks
-            for kind, rate in (("rbps", read), ("wbps", write))
-        }
-
-        def value_for(amount: float, original: KnobValue) -> KnobValue:
-            limits = parse_disks(original)
-            for key, rate in carried.items():
-                limits[key] = min(limits.get(key, math.inf), amount, rate)
-            return format_disks(limits)
-
-        def amount_of(value: KnobValue) -> float | None:
-            ours = [limit for key, limit in parse_disks(value).items() if key in carried]
-            return max(ours, default=None)
-
-        known = sum(max(each.read_bytes_per_s or 0, each.write_bytes_per_s or 0) for each in disks)
-        self._is_known = math.inf not in carried.values()
-        self._capacity = max(known, 0.0 if self._is_known else _LEAST_DISK)
-        writer = GrantValues(Knob.IO_MAX, amount_of, value_for)
-        first = self._capacity if self._is_known else math.inf
-        super().__init__(Knob.IO_MAX, first, _LEAST_PART * self._capacity, writer)
-
-    def describe(self) -> str:
-        """Return how much best-effort may read and write."""
-        total = self._allocator.total
-        return "disks not limited" if total is None else f"disks {format_bytes(total)}/s"
-
-    def _use(self, context: TickContext) -> dict[CgroupId, float]:
-        present = context.workload_index.best_effort
-        rates = context.usage.of(Channel.IO).rates
-        if not rates:
-            # Not measured: equal parts of the capacity are assumed.
-            return dict.fromkeys(present, self._capacity / max(1, len(present)))
-        return {cgroup: rates[cgroup] for cgroup in present if cgroup in rates}
-
-    def _feed_forward(self, context: TickContext) -> tuple[float, float]:
-        usage = context.usage.of(Channel.IO)
-        if not self._is_known:
-            self._capacity = max(self._capacity, usage.others + sum(usage.rates.values()))
-            self._allocator.capacity = self._capacity
-        return self._capacity, usage.others
-
-    def _floor(self, limits: KnobLimits) -> float:
-        return limits.floor * self._capacity
-
-
 @dataclass(slots=True)
 class _Link:
     """A shaped link. Pairs are egress and ingress, in bytes per second.
@@ -263,7 +202,7 @@ class LinkCeilingRung(Rung):
         self.part = part
         was_engaged = self._latch.on
         engaged = self._latch.update(part > 0, context.now_ns)
-        least = max(_LEAST_PART, context.workload_index.limits[self.knob].floor)
+        least = max(LEAST_PART, context.workload_index.limits[self.knob].floor)
         for key, link in self._links.items():
             grants = []
             both = (link.facts.egress_bytes_per_s, link.facts.ingress_bytes_per_s)

@@ -40,7 +40,8 @@ class TickContext(NamedTuple):
     ``hold``: the demands stay, as in the first tick and after a gap.
     ``resync``: the workloads changed, or a knob changed by another program, so earlier writes
     cannot be relied on. ``memory_shares`` are bytes that best-effort workloads may have at most, by
-    the memory guard; ``guarded`` are the cgroups whose limit of memory it moves.
+    the memory guard; ``guarded`` are the cgroups whose limit of memory it moves. ``asking`` are the
+    services that the squeeze on this rung's channel is for.
     """
 
     now_ns: int
@@ -55,6 +56,7 @@ class TickContext(NamedTuple):
     elapsed_s: float = 0.0
     hold: bool = False
     guarded: frozenset[CgroupId] = frozenset()
+    asking: frozenset[str] = frozenset()
 
 
 class Rung(ABC):

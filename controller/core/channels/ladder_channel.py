@@ -217,7 +217,8 @@ class LadderChannel:
         else:
             if not context.hold:
                 choice = self._move(choice, context)
-            limiter.applied = ladder.apply(limiter.applied, context)
+            asking = context._replace(asking=self._asking(choice)) if limiter.applied else context
+            limiter.applied = ladder.apply(limiter.applied, asking)
         self.loops.track(choice, limiter.applied, dt_s)
         if self.loops.safe:
             self._go_safe(context)
@@ -233,6 +234,10 @@ class LadderChannel:
         law, fine = self._settings.law, limits.release_spacing_ns < NS_PER_SEC
         rungs = len(ladder.usable)
         return limiter.move(choice, limits, law, context.now_ns, context.dt_s, rungs, fine)
+    def _asking(self, choice: Demand) -> frozenset[str]:
+        """Return the services that the demand of this tick is for; *choice* is the selected one."""
+        winner = {choice.service} if choice.service and choice.wanted > 0 else frozenset()
+        return frozenset(self.loops.charges) | winner
 
     def _is_idle(self, specs: Specs, context: TickContext, second: int) -> bool:
         """Whether there is no service, and the last step in this *second* has released all knobs.

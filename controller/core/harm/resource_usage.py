@@ -14,6 +14,7 @@ import math
 from operator import attrgetter
 from typing import NamedTuple
 
+from controller.core.harm.disks_in_use import DisksInUse
 from controller.core.indicators.counters import traffic_bytes
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.limiters import SMOOTH_S, smoothing
@@ -137,11 +138,12 @@ class ResourceUsage:
     """The use of the resources of all watched channels.
 
     ``links`` is the use of each direction of each shaped link, by the best-effort tier and by the
-    other tiers. Of a channel that is not watched nothing is kept: the counts of an hour ago say
-    nothing about the use of the last second.
+    other tiers. ``disks`` are those that services use. Of a channel that is not watched nothing is
+    kept: the counts of an hour ago say nothing about the use of the last second.
     """
 
     links: dict[LinkSide, UsageTracker] = field(default_factory=dict)
+    disks: DisksInUse = field(default_factory=DisksInUse)
     _trackers: dict[Channel, tuple[UsageTracker, ...]] = field(
         default_factory=lambda: {channel: _trackers_for(channel) for channel in _COUNTERS}
     )
@@ -195,6 +197,10 @@ class ResourceUsage:
         self._updates += bool(squeezed)
         dt_s = 0.0 if self._last_ns is None else (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
+        if Channel.IO in squeezed:
+            self.disks.update(snapshot.workloads, now_ns)
+        elif self.disks.is_measured:
+            self.disks = DisksInUse()
         for channel, counters in _COUNTERS.items():
             if channel not in squeezed:
                 self._trackers[channel] = _trackers_for(channel)

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory and disk traffic per workload, from files in the format of cgroup v2."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from controller.core.model import CgroupId, QosClass, Workload
+from controller.core.model import CgroupId, DiskRequests, QosClass, Workload
 from controller.core.units import NS_PER_SEC
 from controller.host import odd_rows
 from controller.host.memory import MemoryHierarchy
@@ -14,6 +15,9 @@ from controller.probes.cgroup_usage import (
     Usage,
     UsageMeter,
 )
+from tests.sim.plants import DiskNode
+from tests.support.loops.closed_loop import make_settings
+from tests.support.loops.resource_loop import resource_spec
 
 
 def make(root: Path, name: str, memory: str | None, io: str | None) -> Workload:
@@ -42,6 +46,42 @@ def test_memory_and_disk_traffic_are_read(tmp_path: Path) -> None:
     }
     meter.set_workloads([busy])
     assert meter.workloads.keys() == {busy.cgroup}
+
+
+def test_requests_to_each_disk_are_counted_for_services_with_an_indicator_of_disks(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text("io\n")
+    rows = (
+        "8:0 rbytes=10 wbytes=20 rios=1 wios=2 dios=9\n253:0 rbytes=0 wbytes=0 rios=0 wios=0\n"
+        "8:16 rbytes=0 wbytes=0 rios=5 wios=0\n(unknown) rios=7 wios=7\n8:32 rios=x wios=1\n9:0\n"
+    )
+    store, other, batch = (
+        make(tmp_path, name, None, rows)._replace(qos=qos, profile=profile)
+        for name, qos, profile in (
+            ("store", QosClass.LS, "disks"),
+            ("other", QosClass.LS, "default"),
+            ("batch", QosClass.BE, "disks"),
+        )
+    )
+    asking = resource_spec(DiskNode)
+    profile = replace(make_settings().profiles["default"], name="disks", indicators=(asking,))
+    settings = replace(make_settings(), profiles={"disks": profile, **make_settings().profiles})
+    meter = UsageMeter(tmp_path, MemoryHierarchy("v2", None))
+    meter.set_workloads([store, other, batch])
+    meter.poll(0, None)
+    assert {each.requests_by_disk for each in meter.workloads.values()} == {None}
+    meter.reconfigure(settings)
+    meter.poll(NS_PER_SEC, None)
+    assert meter.changed == [store.cgroup]
+    assert meter.workloads == {
+        store.cgroup: Usage(None, 30, (DiskRequests("8:0", 3), DiskRequests("8:16", 5))),
+        other.cgroup: Usage(None, 30),
+        batch.cgroup: Usage(None, 30),
+    }
+    meter.reconfigure(make_settings())
+    meter.poll(2 * NS_PER_SEC, None)
+    assert meter.workloads[store.cgroup].requests_by_disk is None
 
 
 def test_without_the_controllers_there_is_no_usage(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
 
 import pytest
 
-from controller.core.channels.divided import IoMaxRung, LinkCeilingRung, MemoryHighRung
+from controller.core.channels.divided import LinkCeilingRung, MemoryHighRung
+from controller.core.channels.io_max import IoMaxRung
 from controller.core.channels.ladder import (
     MemoryLimitRung,
     Rung,
