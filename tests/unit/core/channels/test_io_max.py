@@ -39,19 +39,26 @@ INDEX = WorkloadIndex(
     ],
     make_settings().profiles,
 )
-ONE, TWO, OTHER = "8:0", "8:16", "7:0"
+ONE, TWO, THREE, OTHER = "8:0", "8:16", "8:32", "7:0"
+ALL = [ONE, TWO, THREE]
 
 
 class Bench:
-    """A rung for two disks, and a job that reads 100 MB/s with limits of its own on one."""
+    """A rung for three disks, and a job that reads 100 MB/s, with the limits *original*."""
 
     def __init__(self, original: str = "max") -> None:
-        self.rung = IoMaxRung((DiskFacts(ONE, 1e9, 1e9), DiskFacts(TWO, 1e9, 1e9)))
+        self.original = KnobValue(original)
+        self.rung = IoMaxRung(tuple(DiskFacts(each, 1e9, 1e9) for each in ALL))
         self.knobs, self.usage = KnobState(), ResourceUsage()
-        reading = KnobReading(TARGET, Knob.IO_MAX, KnobValue(original))
-        self.knobs.update((reading,), (), True, 0)
         self.second, self.read = 0, 0
+        self.hold(self.original)
         self.counts: dict[CgroupId, dict[str, int]] = {}
+
+    def hold(self, value: KnobValue) -> None:
+        """Let the job have *value*."""
+        original = None if value == self.original else self.original
+        reading = KnobReading(TARGET, Knob.IO_MAX, value, original)
+        self.knobs.update((reading,), (), True, self.second * SECOND_NS)
 
     def step(self, part: float, *asking: str, **used: str) -> str | None:
         """Make a tick a second after the last; return the value for the job, if one is planned.
@@ -92,7 +99,11 @@ class Bench:
         assert self.rung.usable(context)
         self.rung.set_part(part, context)
         changes = dict(self.rung.changes(context))
-        return None if BATCH not in changes else changes[BATCH] or "max"
+        if BATCH not in changes:
+            return None
+        value = changes[BATCH] or self.original
+        self.hold(value)
+        return value
 
     def warm_up(self, **used: str) -> None:
         for _ in range(3):
@@ -107,8 +118,15 @@ def test_only_disks_of_services_that_ask_are_limited() -> None:
     bench = Bench()
     bench.warm_up(web=ONE, store=TWO)
     assert disks_of(bench.step(0.5, "store", web=ONE, store=TWO)) == [TWO]
-    assert disks_of(bench.step(0.6, "store", web=ONE, store=TWO)) in ([], [TWO])
-    assert disks_of(bench.step(0.6, "web", "store", web=ONE, store=TWO)) == [ONE, TWO]
+    for _ in range(20):
+        bench.step(0.5, "store", web=ONE, store=TWO)
+    assert bench.step(0.5, "store", web=ONE, store=TWO) is None, "the amount stands"
+    assert disks_of(bench.step(0.5, "web", "store", web=ONE, store=TWO)) == [ONE, TWO]
+    assert bench.step(0.5, "web", "store", web=ONE, store=TWO) is None
+    assert disks_of(bench.step(0.9, "web", web=ONE, store=TWO)) == [ONE, TWO]
+    for _ in range(12):
+        bench.step(0.9, "web", web=ONE, store=ONE)
+    assert disks_of(bench.step(0.1, "web", web=ONE, store=ONE)) == [ONE, TWO], "until it is let go"
 
 
 def test_limits_of_another_program_stay() -> None:
@@ -134,7 +152,7 @@ def test_a_use_that_just_began_is_waited_for() -> None:
     bench = Bench()
     bench.warm_up(web="none")
     assert [bench.step(0.5, "web", web="none") for _ in range(3)] == [None] * 3
-    assert disks_of(bench.step(0.5, "web", web="none")) == [ONE, TWO], "the use is unknown"
+    assert disks_of(bench.step(0.5, "web", web="none")) == ALL, "the use is unknown"
 
 
 @pytest.mark.parametrize("used", [{}, {"web": ONE}])
@@ -144,8 +162,8 @@ def test_a_squeeze_that_is_not_measured_or_nobody_asked_for_is_on_all_disks(
     bench = Bench()
     bench.warm_up(**used)
     asking = () if used else ("web",)
-    assert disks_of(bench.step(1.0, *asking, **used)) == [ONE, TWO]
-    assert bench.rung.describe().startswith("disks 38.1")
+    assert disks_of(bench.step(1.0, *asking, **used)) == ALL
+    assert bench.rung.describe().startswith("disks 57.2")
 
 
 def test_an_old_use_counts_for_ten_seconds_and_a_disk_for_the_whole_squeeze() -> None:
