@@ -24,6 +24,7 @@ from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.knobs.grants import RequestedLimits
 from controller.core.knobs.knob_state import KnobState
 from controller.core.loop.channel_loops import ChannelLoops, IndicatorRouting, Specs
+from controller.core.memory import capacity_bytes
 from controller.core.model import CgroupId, Channel, Knob, Mode, Snapshot
 from controller.core.settings import Settings
 from controller.core.workload_index import WorkloadIndex
@@ -249,9 +250,10 @@ def _rungs_of(
     if channel is Channel.NETWORK:
         return host.links, [LinkCeilingRung(host.links)] if host.links else []
     if channel is Channel.MEMORY:
-        size, guard = host.memory_bytes, settings.memory is not None
+        guard = settings.memory
+        size = capacity_bytes(guard, host) if guard else host.memory_bytes
         rungs = [MemoryHighRung(size), *([MemoryLimitRung()] if guard else [])] if size else []
-        return (size, guard), rungs
+        return (size, guard is not None), rungs
     weights = [IoWeightRung()] if host.io_weight else []
     limits = [IoMaxRung(host.disks)] if host.disks else []
     return (host.disks, host.io_weight), [*weights, *limits]

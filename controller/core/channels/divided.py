@@ -107,6 +107,8 @@ class MemoryHighRung(AllocatedRung):
     """Lowers memory.high: above it the kernel reclaims and slows the workload down."""
 
     def __init__(self, memory_bytes: int) -> None:
+        """*memory_bytes* is what all work shares."""
+
         def value_for(amount: float, original: KnobValue) -> KnobValue:
             return format_amount(amount)
 

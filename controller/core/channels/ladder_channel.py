@@ -234,6 +234,7 @@ class LadderChannel:
         law, fine = self._settings.law, limits.release_spacing_ns < NS_PER_SEC
         rungs = len(ladder.usable)
         return limiter.move(choice, limits, law, context.now_ns, context.dt_s, rungs, fine)
+
     def _asking(self, choice: Demand) -> frozenset[str]:
         """Return the services that the demand of this tick is for; *choice* is the selected one."""
         winner = {choice.service} if choice.service and choice.wanted > 0 else frozenset()
