@@ -155,7 +155,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except TrialEndError as error:
         ended = str(error)
         if isinstance(error, HarmError) and error.arm is Arm.ENFORCE:
-            hurt_s = time.time()
+            hurt_s = error.began_s
     except KeyboardInterrupt:
         _tell(arguments, [Results(node, design, pairs)], "interrupted")
         raise

@@ -37,7 +37,8 @@ class Publisher:
     def publish(self, pairs: Sequence[Pair], hurt_s: float | None = None) -> str:
         """Write the summary of *pairs*; return why that failed, empty if it did not.
 
-        :param hurt_s: when the policy hurt a service so much that the trial ended.
+        :param hurt_s: when the block began in which the policy hurt a service so much that the
+            trial ended.
         """
         annotations = {TRIAL_KEY: encode(replace(self._compared, pairs=pairs, hurt_s=hurt_s))}
         try:

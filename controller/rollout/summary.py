@@ -48,7 +48,8 @@ class Trial:
 
     In one arm ``policy`` was in force, in the other one it was not; empty: the agent was paused
     there. The policy replaces profiles as ``replaces`` says, and sets the other keys ``also``.
-    ``hurt_s`` is when it hurt a service so much that the trial ended, in seconds since 1970.
+    ``hurt_s`` is when the block began in which it hurt a service so much that the trial ended, in
+    seconds since 1970.
     """
 
     pairs: Sequence[Pair] = ()

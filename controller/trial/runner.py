@@ -31,11 +31,14 @@ class TrialEndError(Exception):
 
 
 class HarmError(TrialEndError):
-    """The trial ends because a service is hurt in blocks of ``arm``."""
+    """The trial ends because a service is hurt in a block of ``arm``, which began at ``began_s``.
 
-    def __init__(self, arm: Arm, message: str) -> None:
+    The time is in seconds since 1970. What hurts is what was in force then.
+    """
+
+    def __init__(self, arm: Arm, began_s: float, message: str) -> None:
         super().__init__(message)
-        self.arm = arm
+        self.arm, self.began_s = arm, began_s
 
 
 def is_in_force(policy: str, page: Page) -> bool:
@@ -121,7 +124,7 @@ class Runner:
             meter = Meter(arm, page, began_s)
             for page in self._pages(arm, end_s):
                 meter.take(page)
-                self._check_harm(arm, meter)
+                self._check_harm(arm, meter, began_s)
         finally:
             if arm is Arm.PAUSE:
                 self._agent.resume()
@@ -180,7 +183,7 @@ class Runner:
         # A pause that the agent knows says not yet that the policy has left the configuration.
         return not policy or is_in_force(policy, page) is (arm is Arm.ENFORCE)
 
-    def _check_harm(self, arm: Arm, meter: Meter) -> None:
+    def _check_harm(self, arm: Arm, meter: Meter, began_s: float) -> None:
         """Check that the services are not much worse off than in blocks of the other arm."""
         others = [block for other in Arm if other is not arm for block in self._blocks[other]]
         if not others or meter.measured_s < _LEAST_S:
@@ -194,6 +197,7 @@ class Runner:
                     doing = f"enforcing {self._design.names[arm]}"
                 raise HarmError(
                     arm,
+                    began_s,
                     f"{doing} hurts {service}: above its sweet point for {suffered_s:.0f} s of a "
                     f"block of {length_s:.0f} s, and {usual:.0%} of the time otherwise "
                     "(--most-harm)",

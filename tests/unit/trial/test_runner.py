@@ -123,6 +123,9 @@ def test_harm_ends_it_within_two_blocks(
         list(runner(agent, seed).run())
     harmful = Arm.PAUSE if doing == "pausing" else Arm.ENFORCE
     assert ended.value.arm is harmful
+    begins = [at for at, what in agent.log if (what == "pause") is (harmful is Arm.PAUSE)]
+    last = [at for at in begins if at < agent.now - DESIGN.washout_s][-1]
+    assert ended.value.began_s == pytest.approx(last, abs=2.0)
     # Two blocks of each arm, and less than two whole ones of the harmful one.
     assert agent.suffered_s < 0.9 * 2 * 60 + 0.1 * 2 * 60
     assert agent.now < 1000 + 4 * 60
