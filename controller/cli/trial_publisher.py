@@ -10,8 +10,8 @@ from controller.config.load import load
 from controller.config.policies import Policy
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError, ApiUnreachable
-from controller.kube.node import change_node
-from controller.rollout.summary import TRIAL_KEY, Trial, encode
+from controller.kube.node import Json, annotation, change_node
+from controller.rollout.summary import TRIAL_KEY, SummaryError, Trial, decode, encode
 from controller.trial.blocks import Pair, TrialError
 
 __all__ = ("Publisher",)
@@ -37,17 +37,37 @@ class Publisher:
     def publish(self, pairs: Sequence[Pair], hurt_s: float | None = None) -> str:
         """Write the summary of *pairs*; return why that failed, empty if it did not.
 
+        Harm that a trial of the same policy has published stays.
+
         :param hurt_s: when the block began in which the policy hurt a service so much that the
             trial ended.
         """
-        annotations = {TRIAL_KEY: encode(replace(self._compared, pairs=pairs, hurt_s=hurt_s))}
+        trial = replace(self._compared, pairs=pairs, hurt_s=hurt_s)
         try:
-            found = change_node(
-                self._api, self._node, lambda _: {"metadata": {"annotations": annotations}}
-            )
+            found = change_node(self._api, self._node, lambda node: _patch(node, trial))
         except (ApiError, ApiUnreachable) as error:
             return str(error)
         return "" if found else f"there is no Node {self._node!r}"
+
+
+def _patch(node: Json, trial: Trial) -> Json:
+    """Return the patch of *node* that publishes *trial*.
+
+    The harm of an earlier trial stays: a rollout may not have read it yet, and with pairs of other
+    blocks the candidate would look as if it had not hurt.
+    """
+    try:
+        before = decode(annotation(node, TRIAL_KEY) or "")
+    except SummaryError:
+        before = Trial()
+    if before.hurt_s is not None and _what(before) == _what(trial):
+        trial = replace(trial, hurt_s=max(before.hurt_s, trial.hurt_s or 0.0))
+    return {"metadata": {"annotations": {TRIAL_KEY: encode(trial)}}}
+
+
+def _what(trial: Trial) -> tuple[object, ...]:
+    """Return what *trial* compares; the name of a policy says nothing about that."""
+    return bool(trial.policy), trial.replaces, trial.also
 
 
 def _compared(policies: Sequence[Policy], name: str) -> Trial:

@@ -78,6 +78,45 @@ def test_what_the_policy_sets_is_published(
     assert replace(found, pairs=()) == expected
 
 
+@pytest.mark.parametrize(
+    ("next_policy", "later_s", "expected"),
+    [
+        ("canary", None, 1.8e9),
+        ("canary", 1.9e9, 1.9e9),
+        ("canary", 1.7e9, 1.8e9),
+        ("same", None, 1.8e9),
+        ("both", None, None),
+        ("", None, None),
+    ],
+)
+def test_harm_stays_when_the_next_trial_of_the_same_publishes(
+    next_policy: str,
+    later_s: float | None,
+    expected: float | None,
+    server: ApiStandIn,
+    tmp_path: Path,
+) -> None:
+    same = "  - {name: same, set: {replace_profiles: {default: nginx}}}\n"
+    file = config(server, tmp_path, POLICIES + same)
+    assert Publisher(file, "n1", "canary").publish((), 1.8e9) == ""
+    following = Publisher(file, "n1", next_policy)
+    for count in (1, 2):
+        assert following.publish(pairs_from(1.8e9, count), later_s) == ""
+        found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
+        assert (len(found.pairs), found.hurt_s) == (count, expected)
+
+
+@pytest.mark.parametrize("text", ["", "[1,[]]", "x"])
+def test_an_annotation_that_is_no_trial_is_replaced(
+    text: str, server: ApiStandIn, tmp_path: Path
+) -> None:
+    server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY] = text
+    publisher = Publisher(config(server, tmp_path, POLICIES), "n1", "canary")
+    assert publisher.publish(pairs_from(1.8e9, 1)) == ""
+    found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
+    assert (len(found.pairs), found.hurt_s) == (1, None)
+
+
 def test_a_policy_that_the_file_does_not_have_is_refused(
     server: ApiStandIn, tmp_path: Path
 ) -> None:
