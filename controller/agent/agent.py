@@ -440,6 +440,7 @@ class Agent:
             probe_problems=self._node.sampler.problems,
             probe_fallbacks=self._node.sampler.fallbacks,
             config_problem=self._follower.problem,
+            config_digest=self._follower.digest,
             policies=self._config.in_force,
             label_origin=self._labels.origin,
             state_dir=self._keeper.state,

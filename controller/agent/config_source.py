@@ -13,6 +13,8 @@ So a file that is being edited does not matter.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+import hashlib
+import json
 import logging
 from pathlib import Path
 
@@ -34,13 +36,14 @@ class ConfigSource:
 
     ``mode`` overrides the mode in the file. Without ``state_dir`` there is no copy. ``problem`` is
     why ``start`` took the copy; empty: it took the file. ``clock`` says when other policies are in
-    force.
+    force. ``digest`` is that of the texts in force, whichever policies are.
     """
 
     file: Path
     mode: Mode | None
     state_dir: Path | None = None
     problem: str = ""
+    digest: str = ""
     clock: PolicyClock = field(default_factory=PolicyClock)
     _read: Mapping[str, str] = field(default_factory=dict)  # texts of the files last read, by path
     _texts: Mapping[str, str] = field(default_factory=dict)  # those in force
@@ -100,6 +103,7 @@ class ConfigSource:
     def take(self, config: Config) -> None:
         """Note that *config*, which was returned last, is in force."""
         self._texts = self._read
+        self.digest = hashlib.sha256(json.dumps(sorted(self._texts.items())).encode()).hexdigest()
         self.clock.follow(config)
 
     def start(self) -> Config:

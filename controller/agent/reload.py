@@ -187,6 +187,11 @@ class ConfigFollower:
         """Why the file, or the policies in force now, were refused; empty if they were not."""
         return "\n".join(filter(None, (self._file_problem, self._policy_problem)))
 
+    @property
+    def digest(self) -> str:
+        """The digest of the files in force; that of the cluster's profiles is apart."""
+        return self._source.digest
+
     def reload(self) -> bool:
         """Read the file again and apply it; return whether it was applied."""
         try:

@@ -30,8 +30,8 @@ from controller.core.units import NS_PER_SEC
 if TYPE_CHECKING:
     from controller.cli.top_pages import Page
     from controller.cli.trial_publisher import Publisher
-    from controller.trial.blocks import Design, Pair, Results
-    from controller.trial.runner import Clock
+    from controller.trial.blocks import Design, Results
+    from controller.trial.runner import Clock, Runner
 
 __all__ = ("EXAMPLE", "HELP", "add_arguments", "main")
 
@@ -120,7 +120,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from controller.cli.trial_agent import HostAgent, SystemClock
     from controller.cli.trial_publisher import Publisher
     from controller.cli.trial_text import announcement, progress
-    from controller.trial.blocks import Arm, Pair, Results, append, start
+    from controller.core.units import count
+    from controller.trial.blocks import Arm, Results, append, start
     from controller.trial.runner import HarmError, Runner, TrialEndError
 
     design, most_harm = _design(arguments)
@@ -139,45 +140,44 @@ def _run(arguments: argparse.Namespace) -> int:
     _say(announcement(design, path, data_dir))
     clock = SystemClock()
     runner = Runner(agent, clock, design, most_harm)
-    pairs: list[Pair] = []
     ended, hurt_s = "", None
     # A terminal that is closed and a service manager end a trial as Ctrl-C does.
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as after nohup
             signal.signal(signum, signal.default_int_handler)
     try:
-        for pair in runner.run():
-            append(path, pair)
-            pairs.append(pair)
-            _say([progress(pair, len(pairs), design)])
-            if publisher is not None and (problem := publisher.publish(pairs)):
-                _say([f"not published, which the next pair makes good: {problem}"])
+        for number, pair in enumerate(runner.run(), 1):
+            append(path, pair, anew=runner.left_out > 0 and len(runner.pairs) == 1)
+            _say([progress(pair, number, design)])
+            if publisher is not None:
+                problem = publisher.publish(runner.pairs, runner.comparison)
+                if problem:
+                    _say([f"not published, which the next pair makes good: {problem}"])
     except TrialEndError as error:
         ended = str(error)
         if isinstance(error, HarmError) and error.arm is Arm.ENFORCE:
             hurt_s = error.began_s
     except KeyboardInterrupt:
-        _tell(arguments, [Results(node, design, pairs)], "interrupted")
+        _tell(arguments, [Results(node, design, runner.pairs, runner.left_out)], "interrupted")
         raise
     if runner.lost:
-        _say([f"{runner.lost} pairs were lost, because the agent was started again meanwhile"])
+        why = "the agent was started again or configured otherwise meanwhile"
+        _say([f"{count(runner.lost, 'pair')} lost, because {why}"])
     try:
-        _tell(arguments, [Results(node, design, pairs)], ended)
+        _tell(arguments, [Results(node, design, runner.pairs, runner.left_out)], ended)
     finally:  # also if the report cannot be written
         if publisher is not None and hurt_s is not None:
-            _publish_harm(publisher, pairs, hurt_s, clock)
+            _publish_harm(publisher, runner, hurt_s, clock)
     return FAILED if ended else DONE
 
 
-def _publish_harm(
-    publisher: "Publisher", pairs: "Sequence[Pair]", hurt_s: float, clock: "Clock"
-) -> None:
+def _publish_harm(publisher: "Publisher", runner: "Runner", hurt_s: float, clock: "Clock") -> None:
     """Publish that the policy hurt a service, and try for five minutes.
 
     The pairs until then are too few for a verdict. So without this a rollout would go on.
     """
     for _ in range(_HARM_TRIES):
-        problem = publisher.publish(pairs, hurt_s)
+        problem = publisher.publish(runner.pairs, runner.comparison, hurt_s)
         if not problem:
             return
         _say([f"the harm is not published yet: {problem}"])
@@ -217,7 +217,7 @@ def _design(arguments: argparse.Namespace) -> "tuple[Design, float]":
 def _not_ready(page: "Page", policy: str) -> str | None:
     """Return why an agent with *page* cannot be tried, with *policy* if that is not empty."""
     from controller.host.names import printable
-    from controller.trial.runner import is_in_force
+    from controller.trial.comparison import is_in_force
 
     mode = page.get("mode")
     if mode != "enforce":
@@ -265,12 +265,16 @@ def _tell(arguments: argparse.Namespace, results: "Sequence[Results]", ended: st
             "nodes": names,
             "arms": arms,
             "ended": ended,
+            "left_out": sum(each.left_out for each in results),
             "findings": [*map(plain, findings)],
         }
         print(json.dumps(found, indent=2))
     else:
         if ended:
             print(f"ended before its time: {printable(ended)}")
+        for each in results:
+            if each.note:
+                print(printable(f"{each.node}: {each.note}"))
         for line in lines(nodes, findings, arms):
             print(printable(line))
     if arguments.report is not None:  # last: a disk that is full must not cost the result

@@ -36,6 +36,7 @@ def trial_page(results: Sequence[Results], ended: str) -> str:
     findings = analyse([each.pairs for each in results])
     pairs = [pair for each in results for pair in each.pairs]
     notes = [f"The trial ended before its time: {printable(ended)}."] if ended else []
+    notes += [f"{printable(each.node)}: {each.note}." for each in results if each.note]
     document = Document(
         title="sweetpoint trial",
         lead=f"The agent was {' and '.join(_arms(results).values())} in turns, in blocks of random "

@@ -7,16 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.config.load import load
-from controller.config.policies import Policy
 from controller.kube.client.api import Api
 from controller.kube.client.errors import ApiError, ApiUnreachable
 from controller.kube.node import Json, annotation, change_node
 from controller.rollout.summary import TRIAL_KEY, SummaryError, Trial, decode, encode
 from controller.trial.blocks import Pair, TrialError
+from controller.trial.comparison import Comparison
 
 __all__ = ("Publisher",)
-
-_REPLACE = "replace_profiles"
 
 
 class Publisher:
@@ -24,25 +22,33 @@ class Publisher:
 
     :param policy: what the trial compares; empty: enforcing with pausing.
     :raises ConfigError: the configuration is invalid.
-    :raises TrialError: it has no section ``kubernetes``, or no such policy.
+    :raises TrialError: it has no section ``kubernetes``.
     """
 
     def __init__(self, config: Path, node: str, policy: str) -> None:
         found = load(config)
         if found.kubernetes is None:
             raise TrialError("--publish needs a section kubernetes in the configuration")
-        self._api, self._node = Api(found.kubernetes.kubeconfig), node
-        self._compared = _compared(found.policies, policy) if policy else Trial()
+        self._api, self._node, self._policy = Api(found.kubernetes.kubeconfig), node, policy
 
-    def publish(self, pairs: Sequence[Pair], hurt_s: float | None = None) -> str:
+    def publish(
+        self, pairs: Sequence[Pair], compared: Comparison, hurt_s: float | None = None
+    ) -> str:
         """Write the summary of *pairs*; return why that failed, empty if it did not.
 
-        Harm that a trial of the same policy has published stays.
+        Harm that a trial of the same has published stays.
 
+        :param compared: what the policy does.
         :param hurt_s: when the block began in which the policy hurt a service so much that the
             trial ended.
         """
-        trial = replace(self._compared, pairs=pairs, hurt_s=hurt_s)
+        trial = Trial(
+            pairs=pairs,
+            policy=self._policy,
+            replaces=compared.replaces,
+            also=compared.also,
+            hurt_s=hurt_s,
+        )
         try:
             found = change_node(self._api, self._node, lambda node: _patch(node, trial))
         except (ApiError, ApiUnreachable) as error:
@@ -68,11 +74,3 @@ def _patch(node: Json, trial: Trial) -> Json:
 def _what(trial: Trial) -> tuple[object, ...]:
     """Return what *trial* compares; the name of a policy says nothing about that."""
     return bool(trial.policy), trial.replaces, trial.also
-
-
-def _compared(policies: Sequence[Policy], name: str) -> Trial:
-    for policy in policies:
-        if policy.name == name:
-            also = tuple(sorted(policy.sets.keys() - {_REPLACE}))
-            return Trial(policy=name, replaces=policy.sets.get(_REPLACE, {}), also=also)
-    raise TrialError(f"the configuration has no policy {name}: was it changed meanwhile?")

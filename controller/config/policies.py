@@ -12,6 +12,7 @@ what a reader sees; a rule by which the narrower selector wins would need a meas
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from controller.config.calendar_window import Window
@@ -85,11 +86,12 @@ class Situation(NamedTuple):
 
 
 class PolicyInForce(NamedTuple):
-    """A policy that is in force, and why."""
+    """A policy that is in force, why, and what it ``sets``, in the form of the file."""
 
     name: str
     place: int
     because: str
+    sets: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ def find_in_force(policies: Sequence[Policy], situation: Situation) -> PoliciesI
             changes.append(policy.next_begin_s(now_s) if end_s is None else end_s)
         if not policy.windows or end_s is not None:
             because = _because(policy, end_s)
-            entries.append(PolicyInForce(policy.name, policy.place, because))
+            entries.append(PolicyInForce(policy.name, policy.place, because, policy.sets))
     return PoliciesInForce(
         known=tuple(each.name for each in policies),
         entries=tuple(entries),

@@ -8,6 +8,8 @@ ConfigMap names the problems.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+import hashlib
+import json
 import logging
 import threading
 import time
@@ -89,7 +91,9 @@ class ClusterProfiles:
         except ConfigError as error:
             self._change(Reload.FAILED, uid, problems=error.problems)
             return
-        self._change(Reload.APPLIED, uid, profiles=profiles, applied_at_s=self._clock())
+        digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
+        now_s = self._clock()
+        self._change(Reload.APPLIED, uid, profiles=profiles, digest=digest, applied_at_s=now_s)
 
     def _change(self, result: Reload, uid: str, **fields: Any) -> None:
         reloads = {**self.state.reloads, result: self.state.reloads[result] + 1}

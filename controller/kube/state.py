@@ -31,6 +31,7 @@ class ProfilesState:
     (``None``: never). ``result`` and ``problems`` are those of the last change, of the object with
     the id ``uid``; ``result`` is ``None`` until the ConfigMap was read. ``unreadable`` is the
     reason why it cannot be read now, empty if it can. ``reloads`` counts changes by result.
+    ``digest`` is that of the texts of the profiles in force, empty without any.
     """
 
     config_map: str
@@ -40,6 +41,7 @@ class ProfilesState:
     problems: tuple[str, ...] = ()
     uid: str = ""
     unreadable: str = ""
+    digest: str = ""
     reloads: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(Reload, 0))
 
     @property
@@ -61,6 +63,7 @@ class ProfilesState:
             "result": self.result,
             "problems": self.problems,
             "unreadable": self.unreadable,
+            "digest": self.digest,
             "reloads": dict(self.reloads),
         }
 

@@ -111,6 +111,7 @@ class TickReport:
     ``degraded`` has the sources that control rests on and that are not well, each once.
     ``doorbell`` is ``None`` where the container runtime tells of no containers.
     ``in_force`` is the record of what limits best-effort work, after the writes of the tick.
+    ``config_digest`` changes with the texts of the configuration, not with the policies in force.
     ``label_origin``: where the node's labels come from, by which ``policies`` are in force.
     """
 
@@ -131,6 +132,7 @@ class TickReport:
     cost: AgentCost | None
     probe_problems: Mapping[str, str]
     config_problem: str
+    config_digest: str = ""
     services: tuple[ServiceState, ...] = ()
     refused_pushes: Mapping[str, int] = field(default_factory=dict)
     links: tuple[LinkSample, ...] = ()
@@ -332,6 +334,7 @@ class PublishedState:
         yield "core_scheduling", report.cores._asdict()
         yield "oom_order", report.oom._asdict()
         yield "config_problem", report.config_problem
+        yield "config_digest", report.config_digest
         yield "state_dir", report.state_dir._asdict()
         yield "store", report.store
         yield "history", report.history
@@ -348,7 +351,15 @@ def _policies_status(policies: PoliciesInForce, label_origin: str) -> dict[str, 
         return None
     return {
         "known": policies.known,
-        "in_force": [{"policy": each.name, "because": each.because} for each in policies.entries],
+        "in_force": [
+            {
+                "policy": each.name,
+                "because": each.because,
+                "sets": sorted(each.sets),
+                "replaces": each.sets.get("replace_profiles") or {},
+            }
+            for each in policies.entries
+        ],
         "undecided": policies.undecided,
         "next_change_s": policies.next_change_s,
         "node_labels": label_origin,

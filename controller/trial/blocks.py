@@ -15,9 +15,12 @@ from pathlib import Path
 import random
 from typing import Any, NamedTuple
 
+from controller.core.units import count
+
 __all__ = ("Arm", "Block", "Design", "Pair", "Results", "TrialError", "append", "load", "start")
 
 _VERSION = 1
+_ANEW = "anew"  # key of a line
 # A day of the shortest pairs has less.
 _MOST_BYTES = 64 << 20
 _FEWEST_PAIRS = 3
@@ -132,11 +135,22 @@ class Pair(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The design of a trial on ``node``, and its pairs so far."""
+    """The design of a trial on ``node``, and its pairs so far.
+
+    ``left_out`` is the number of pairs before these, with another configuration of the agent.
+    """
 
     node: str
     design: Design
     pairs: Sequence[Pair]
+    left_out: int = 0
+
+    @property
+    def note(self) -> str:
+        """What is to be said of pairs that are left out; empty: there are none."""
+        if not self.left_out:
+            return ""
+        return f"{count(self.left_out, 'pair')} left out: then the configuration changed"
 
 
 def start(path: Path, node: str, design: Design) -> None:
@@ -149,17 +163,20 @@ def start(path: Path, node: str, design: Design) -> None:
         file.write(json.dumps(head) + "\n")
 
 
-def append(path: Path, pair: Pair) -> None:
-    """Add *pair* to the file.
+def append(path: Path, pair: Pair, *, anew: bool = False) -> None:
+    """Add *pair* to the file. *anew*: it is the first one with another configuration.
 
     :raises OSError: it cannot be written.
     """
+    line = {arm: asdict(getattr(pair, arm)) for arm in Arm} | ({_ANEW: True} if anew else {})
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({arm: asdict(getattr(pair, arm)) for arm in Arm}) + "\n")
+        file.write(json.dumps(line) + "\n")
 
 
 def load(path: Path) -> Results:
-    """Return what the file *path* has. A last line that was cut off is left out.
+    """Return what the file *path* has of the last configuration.
+
+    A last line that was cut off is left out.
 
     :raises TrialError: it is not a file of a trial, or of a newer version.
     :raises OSError: it cannot be read.
@@ -175,8 +192,10 @@ def load(path: Path) -> Results:
         if version != _VERSION:
             raise TrialError(f"{path}: version {ascii(version)[:40]} is not known")
         design = _design(fields["design"])
-        pairs = [_pair(json.loads(line)) for line in lines[:-1]]
-        return Results(str(fields["node"]), design, pairs)
+        rows = [json.loads(line) for line in lines[:-1]]
+        pairs = [_pair(row) for row in rows]
+        first = max((place for place, row in enumerate(rows) if _ANEW in row), default=0)
+        return Results(str(fields["node"]), design, pairs[first:], first)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise TrialError(f"{path}: not the file of a trial, or damaged") from None
 

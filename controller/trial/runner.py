@@ -4,17 +4,27 @@
 
 Each pause ends by itself less than a minute after its block. So a runner that is killed leaves an
 agent that soon enforces again, and nothing else.
+
+Pairs count together as long as the agent has the same configuration. When its files or the profiles
+of its cluster change, the pairs begin anew.
 """
 
 from collections.abc import Iterator
 from statistics import fmean
 from typing import Protocol
 
-from controller.page.view import mapping, number, records, text
+from controller.page.view import number, records, text
 from controller.trial.blocks import Arm, Block, Design, Pair
+from controller.trial.comparison import (
+    Comparison,
+    comparison,
+    configuration,
+    is_in_force,
+    others_in_force,
+)
 from controller.trial.measure import CounterResetError, Meter, Page
 
-__all__ = ("Agent", "Clock", "HarmError", "Runner", "TrialEndError", "is_in_force")
+__all__ = ("Agent", "Clock", "HarmError", "Runner", "TrialEndError")
 
 # How often the agent is asked; it answers between two ticks.
 _ASK_EVERY_S = 2.0
@@ -41,10 +51,8 @@ class HarmError(TrialEndError):
         self.arm, self.began_s = arm, began_s
 
 
-def is_in_force(policy: str, page: Page) -> bool:
-    """Return whether *policy* is in force by *page*, /statusz."""
-    found = records(mapping(page.get("policies")).get("in_force"))
-    return policy in [each.get("policy") for each in found]
+class _ChangedError(Exception):
+    """The blocks of a pair would have different configurations."""
 
 
 class Agent(Protocol):
@@ -78,19 +86,27 @@ class Runner:
 
     *most_harm* ends the trial: the largest part of a block, 0 to 1, by which a service may be
     longer above its sweet point than it is in blocks of the other arm.
+
+    ``pairs`` are those of the present configuration, and ``left_out`` is the number of pairs of
+    earlier ones. ``lost`` counts pairs that were begun and not measured. ``comparison`` is what the
+    policy did in the last block with it.
     """
 
     def __init__(self, agent: Agent, clock: Clock, design: Design, most_harm: float) -> None:
         self._agent, self._clock, self._design = agent, clock, design
         self._most_harm = most_harm
-        self._blocks: dict[Arm, list[Block]] = {arm: [] for arm in Arm}
         self._until_s = 0.0
-        self.lost = 0
+        self._configuration: tuple[str, str] | None = None
+        self._others: list[str] | None = None  # the other policies of this pair
+        self.comparison = Comparison()
+        self.pairs: list[Pair] = []
+        self.lost = self.left_out = 0
 
     def run(self) -> Iterator[Pair]:
         """Yield each pair when it has been measured; at the end the agent enforces.
 
-        A pair in which the agent was started again is lost, which ``lost`` counts.
+        A pair in which the agent was started again, or its configuration or its other policies
+        changed, is lost.
 
         :raises HarmError: a service is hurt too much.
         :raises TrialEndError: another pause is in force, or the agent does not answer or does not
@@ -98,14 +114,15 @@ class Runner:
         """
         try:
             for arms in self._design.order():
+                self._others = None
                 try:
                     blocks = {arm: self._block(arm) for arm in arms}
-                except CounterResetError:
+                except (CounterResetError, _ChangedError):
                     self.lost += 1
                     continue
-                for arm, block in blocks.items():
-                    self._blocks[arm].append(block)
-                yield Pair(blocks[Arm.ENFORCE], blocks[Arm.PAUSE])
+                pair = Pair(blocks[Arm.ENFORCE], blocks[Arm.PAUSE])
+                self.pairs.append(pair)
+                yield pair
         finally:
             self._agent.resume()
 
@@ -118,6 +135,9 @@ class Runner:
             self._agent.resume()
         try:
             first = self._obeying(arm)
+            self._check_unchanged(first)
+            if arm is Arm.ENFORCE:
+                self.comparison = comparison(self._design.policy, first)
             began_s = self._clock.now_s()
             end_s = began_s + length_s
             *_, page = first, *self._pages(arm, began_s + self._design.washout_s)
@@ -173,6 +193,26 @@ class Runner:
             policy = self._design.policy
             or_policy = f", or policy {policy} began or ended" if policy else ""
             raise TrialEndError(f"another command began or ended a pause{or_policy}")
+        self._check_unchanged(page)
+
+    def _check_unchanged(self, page: Page) -> None:
+        """Check that the pair still compares what it did.
+
+        Another policy that begins or ends, for instance by the hour, is as another load: it costs
+        the pair, and the others count.
+
+        :raises _ChangedError: it compares something else.
+        """
+        found, others = configuration(page), others_in_force(self._design.policy, page)
+        before, self._configuration = self._configuration, found
+        is_other = before not in (None, found)
+        if is_other:
+            self.left_out += len(self.pairs)
+            self.pairs.clear()
+        before_others, self._others = self._others, others
+        # Before the first page of a pair nothing of it was measured.
+        if before_others is not None and (is_other or before_others != others):
+            raise _ChangedError
 
     def _is_alone(self, arm: Arm, page: Page) -> bool:
         """Whether the agent obeys the pause of this block, or none, and no other one."""
@@ -185,7 +225,7 @@ class Runner:
 
     def _check_harm(self, arm: Arm, meter: Meter, began_s: float) -> None:
         """Check that the services are not much worse off than in blocks of the other arm."""
-        others = [block for other in Arm if other is not arm for block in self._blocks[other]]
+        others = [block for pair in self.pairs for block in pair if block.arm is not arm]
         if not others or meter.measured_s < _LEAST_S:
             return
         length_s = self._design.length_s(arm) - self._design.washout_s

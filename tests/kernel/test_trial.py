@@ -69,8 +69,9 @@ def test_it_pauses_in_turns_and_says_what_it_found(site: Site, agent: AgentRun) 
     eventually("no pause", lambda: agent.status()["pauses"] == [])
     eventually("the knobs of before", lambda: site.knobs() == before)
     (file,) = files(site)
-    node, design, pairs = load(file)
+    node, design, pairs, left_out = load(file)
     assert (node, design.pairs, len(pairs)) == (os.uname().nodename, PAIRS, PAIRS)
+    assert left_out == 0
     assert all({block.arm for block in pair} == {*Arm} for pair in pairs)
     found = json.loads(out)
     assert found["ended"] == ""
@@ -116,7 +117,7 @@ def test_a_candidate_and_the_profile_in_force_take_turns(site: Site) -> None:
         eventually("no pause", lambda: agent.status()["pauses"] == [])
         eventually("the policy", lambda: policies(agent) == ["canary"])
         (file,) = files(site)
-        _, design, pairs = load(file)
+        _, design, pairs, _ = load(file)
         assert (design.policy, len(pairs)) == ("canary", PAIRS)
         firsts = [min(pair, key=lambda block: block.began_s).arm for pair in pairs]
         assert firsts == [first for first, _ in design.order()]

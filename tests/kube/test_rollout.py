@@ -21,6 +21,7 @@ from controller.rollout.controller import Controller
 from controller.rollout.loop import Loop
 from controller.rollout.state import Phase
 from controller.rollout.summary import TRIAL_KEY, encode
+from controller.trial.comparison import Comparison
 from tests.deploy.chart import render
 from tests.kube.client import Json, Refused
 from tests.kube.cluster import Cluster
@@ -116,7 +117,8 @@ class Site:
         self.publish(older, "[1,[]]")
         for number, node in enumerate(honest):
             pairs = pairs_from(self.now_s + 1, 10, seed=number, less=less)
-            assert Publisher(self.config, node, "canary").publish(pairs) == ""
+            compared = Comparison({"default": "fast"})
+            assert Publisher(self.config, node, "canary").publish(pairs, compared) == ""
             self.wait_for(node, encode(tried(pairs)))
         self.now_s += 700
 

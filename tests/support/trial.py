@@ -109,7 +109,8 @@ class MadeAgent:
 
     ``at`` are calls at times; ``pauses`` are the ends of those in force. The page has those of
     ``lag_s`` ago, as that of an agent between two ticks. With ``policy`` a pause is one of this
-    policy, which the agent ``leaves`` or not.
+    policy, which the agent ``leaves`` or not. It replaces profiles as ``replaces`` says, and
+    ``others`` are in force as well. ``config`` stands for the files of the agent.
     """
 
     suffers: Callable[[bool], float] = lambda paused: 0.5 if paused else 0.1
@@ -124,6 +125,9 @@ class MadeAgent:
     answers: bool = True
     policy: str = ""
     leaves: bool = True
+    replaces: dict[str, str] = field(default_factory=dict)
+    others: list[str] = field(default_factory=lambda: ["night"])
+    config: str = "one"
     log: list[tuple[float, str]] = field(default_factory=list)
     own: float | None = None
     past: list[tuple[float, list[float]]] = field(default_factory=list)
@@ -158,7 +162,8 @@ class MadeAgent:
         return {
             "mode": self.mode,
             "pauses": [{"until_s": until} for until in pauses],
-            "policies": {"in_force": [{"policy": each} for each in self._in_force(pauses)]},
+            "policies": {"in_force": self._in_force(pauses)},
+            "config_digest": self.config,
             "time_ns": round(self.now * NS),
             "ran_ns": round(self.ran_s * NS),
             "plan": {"loops": [loop]},
@@ -172,8 +177,12 @@ class MadeAgent:
             "agent": {"cpu_s": 0.02 * self.ran_s},
         }
 
-    def _in_force(self, pauses: list[float]) -> list[str]:
-        return ["night", self.policy] if not pauses or not self.leaves else ["night"]
+    def _in_force(self, pauses: list[float]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{"policy": each} for each in self.others]
+        if not pauses or not self.leaves:
+            sets = ["replace_profiles"]
+            found.append({"policy": self.policy, "sets": sets, "replaces": self.replaces})
+        return found
 
     def pause(self, until_s: float) -> None:
         self.own = until_s

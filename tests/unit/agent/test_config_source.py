@@ -50,6 +50,27 @@ def test_what_has_no_effect_is_told_once(folder: Path, caplog: pytest.LogCapture
     assert "law: no effect any more, can be removed: steady_grants" in line
 
 
+POLICIES = "policies: [{name: canary, set: {replace_profiles: {mine: nginx}}}]\n"
+
+
+def test_the_digest_changes_with_the_files_and_not_with_policies(folder: Path) -> None:
+    (folder / "config.yaml").write_text(GOOD + POLICIES)
+    agent = source(folder)
+    agent.start()
+    digest = agent.digest
+    assert digest
+    agent.clock.paused = frozenset({"canary"})
+    found = agent.adapt()
+    agent.take(found)
+    assert found.in_force.names == ()
+    assert agent.digest == digest
+    (folder / "mine.yaml").write_text(PROFILE.replace("7ms", "8ms"))
+    found = agent.load()
+    assert agent.digest == digest  # not in force yet
+    agent.take(found)
+    assert agent.digest != digest
+
+
 def run_until_it_dies(folder: Path) -> None:
     agent = source(folder)
     agent.start()

@@ -17,6 +17,7 @@ from controller.cli.main import main
 from controller.cli.trial_publisher import Publisher
 from controller.rollout.summary import TRIAL_KEY, Trial, decode
 from controller.trial.blocks import TrialError
+from controller.trial.comparison import Comparison
 from tests.support.kube.api_stand_in import ApiStandIn, Asked, status
 from tests.support.rollout import pairs_from
 from tests.support.trial import MadeAgent
@@ -32,17 +33,17 @@ def server() -> Iterator[ApiStandIn]:
         yield server
 
 
-def config(server: ApiStandIn, directory: Path, policies: str = "") -> Path:
+def config(server: ApiStandIn, directory: Path) -> Path:
     file = directory / "config.yaml"
     kubeconfig = server.kubeconfig(directory / "kubeconfig")
-    file.write_text(f"kubernetes: {{node: n1, kubeconfig: {kubeconfig}}}\n{policies}")
+    file.write_text(f"kubernetes: {{node: n1, kubeconfig: {kubeconfig}}}\n")
     return file
 
 
 def test_the_last_pairs_replace_those_before(server: ApiStandIn, tmp_path: Path) -> None:
     publisher = Publisher(config(server, tmp_path), "n1", "")
     for count in (1, 3):
-        assert publisher.publish(pairs_from(1.8e9, count)) == ""
+        assert publisher.publish(pairs_from(1.8e9, count), Comparison()) == ""
         annotations = server.objects[NODE]["metadata"]["annotations"]
         assert annotations["other"] == "1"
         found = decode(annotations[TRIAL_KEY])
@@ -50,58 +51,45 @@ def test_the_last_pairs_replace_those_before(server: ApiStandIn, tmp_path: Path)
         assert (found.policy, found.replaces) == ("", {})
 
 
-POLICIES = """\
-policies:
-  - {name: night, set: {reserve: 0cpu}}
-  - name: canary
-    nodes: {matchLabels: {pool: canary}}
-    set: {replace_profiles: {default: nginx}}
-  - {name: both, set: {reserve: 0cpu, replace_profiles: {default: nginx}, memory: {guard: true}}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("policy", "replaces", "also"),
-    [
-        ("night", {}, ("reserve",)),
-        ("canary", {"default": "nginx"}, ()),
-        ("both", {"default": "nginx"}, ("memory", "reserve")),
-    ],
-)
-def test_what_the_policy_sets_is_published(
-    policy: str, replaces: dict[str, str], also: tuple[str, ...], server: ApiStandIn, tmp_path: Path
-) -> None:
-    publisher = Publisher(config(server, tmp_path, POLICIES), "n1", policy)
-    assert publisher.publish((), 1.8e9) == ""
+def test_what_the_policy_sets_is_published(server: ApiStandIn, tmp_path: Path) -> None:
+    publisher = Publisher(config(server, tmp_path), "n1", "both")
+    compared = Comparison({"default": "nginx"}, ("memory", "reserve"))
+    assert publisher.publish((), compared, 1.8e9) == ""
     found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
-    expected = Trial(policy=policy, replaces=replaces, also=also, hurt_s=1.8e9)
+    expected = Trial(
+        policy="both", replaces={"default": "nginx"}, also=("memory", "reserve"), hurt_s=1.8e9
+    )
     assert replace(found, pairs=()) == expected
 
 
+CANARY = Comparison({"default": "nginx"})
+
+
 @pytest.mark.parametrize(
-    ("next_policy", "later_s", "expected"),
+    ("policy", "compared", "later_s", "expected"),
     [
-        ("canary", None, 1.8e9),
-        ("canary", 1.9e9, 1.9e9),
-        ("canary", 1.7e9, 1.8e9),
-        ("same", None, 1.8e9),
-        ("both", None, None),
-        ("", None, None),
+        ("canary", CANARY, None, 1.8e9),
+        ("canary", CANARY, 1.9e9, 1.9e9),
+        ("canary", CANARY, 1.7e9, 1.8e9),
+        ("same", CANARY, None, 1.8e9),
+        ("canary", CANARY._replace(also=("reserve",)), None, None),
+        ("canary", Comparison({"default": "fast"}), None, None),
+        ("", Comparison(), None, None),
     ],
 )
 def test_harm_stays_when_the_next_trial_of_the_same_publishes(
-    next_policy: str,
+    policy: str,
+    compared: Comparison,
     later_s: float | None,
     expected: float | None,
     server: ApiStandIn,
     tmp_path: Path,
 ) -> None:
-    same = "  - {name: same, set: {replace_profiles: {default: nginx}}}\n"
-    file = config(server, tmp_path, POLICIES + same)
-    assert Publisher(file, "n1", "canary").publish((), 1.8e9) == ""
-    following = Publisher(file, "n1", next_policy)
+    file = config(server, tmp_path)
+    assert Publisher(file, "n1", "canary").publish((), CANARY, 1.8e9) == ""
+    following = Publisher(file, "n1", policy)
     for count in (1, 2):
-        assert following.publish(pairs_from(1.8e9, count), later_s) == ""
+        assert following.publish(pairs_from(1.8e9, count), compared, later_s) == ""
         found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
         assert (len(found.pairs), found.hurt_s) == (count, expected)
 
@@ -111,26 +99,19 @@ def test_an_annotation_that_is_no_trial_is_replaced(
     text: str, server: ApiStandIn, tmp_path: Path
 ) -> None:
     server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY] = text
-    publisher = Publisher(config(server, tmp_path, POLICIES), "n1", "canary")
-    assert publisher.publish(pairs_from(1.8e9, 1)) == ""
+    publisher = Publisher(config(server, tmp_path), "n1", "canary")
+    assert publisher.publish(pairs_from(1.8e9, 1), Comparison()) == ""
     found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
     assert (len(found.pairs), found.hurt_s) == (1, None)
-
-
-def test_a_policy_that_the_file_does_not_have_is_refused(
-    server: ApiStandIn, tmp_path: Path
-) -> None:
-    with pytest.raises(TrialError, match="no policy other"):
-        Publisher(config(server, tmp_path, POLICIES), "n1", "other")
 
 
 def test_a_failure_is_told_and_ends_nothing(server: ApiStandIn, tmp_path: Path) -> None:
     publisher = Publisher(config(server, tmp_path), "n1", "")
     server.before = lambda _: status(403, "no right")
-    assert "no right" in publisher.publish(pairs_from(1.8e9, 1))
+    assert "no right" in publisher.publish(pairs_from(1.8e9, 1), Comparison())
     server.before = lambda _: None
     del server.objects[NODE]
-    assert publisher.publish(pairs_from(1.8e9, 1)) == "there is no Node 'n1'"
+    assert publisher.publish(pairs_from(1.8e9, 1), Comparison()) == "there is no Node 'n1'"
 
 
 def test_a_host_without_a_cluster_is_refused(tmp_path: Path) -> None:
@@ -203,18 +184,46 @@ def test_harm_is_published_when_the_server_is_back(
     assert capsys.readouterr().err.count("the harm is not published yet: 503") == 3
 
 
+@pytest.mark.usefixtures("signals")
+def test_pairs_of_an_earlier_configuration_are_left_out(
+    server: ApiStandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    agent = MadeAgent(policy="canary", replaces={"default": "fast"})
+
+    def change() -> None:
+        agent.config, agent.replaces = "two", {"default": "slow"}
+
+    agent.at = [(1000 + 5.5 * 120, change)]
+    run_trial(agent, server, tmp_path, monkeypatch, code=0)
+    found = decode(server.objects[HOST]["metadata"]["annotations"][TRIAL_KEY])
+    assert (len(found.pairs), found.replaces) == (4, {"default": "slow"})
+    out, err = capsys.readouterr()
+    note = "5 pairs left out: then the configuration changed"
+    assert note in out
+    assert "1 pair lost, because the agent was started again or configured otherwise" in err
+    assert main(["trial", "--read", str(tmp_path / "pairs")]) == 0
+    assert capsys.readouterr().out == out
+    report = tmp_path / "report.html"
+    assert main(["trial", "--read", str(tmp_path / "pairs"), "--report", str(report)]) == 0
+    assert note in report.read_text()
+
+
 def run_trial(
     agent: MadeAgent,
     server: ApiStandIn,
     directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     *more: str,
+    code: int = 1,
 ) -> None:
-    """Run a trial of the policy on *agent*, which ends before its time; *more* are options."""
+    """Run a trial of the policy on *agent*, which ends with *code*; *more* are options."""
     server.put(HOST, {"metadata": {"name": os.uname().nodename}})
     monkeypatch.setattr(MadeAgent, "first_page", MadeAgent.page, raising=False)
     monkeypatch.setattr("controller.cli.trial_agent.HostAgent", lambda *_: agent)
     monkeypatch.setattr("controller.cli.trial_agent.SystemClock", lambda: agent)
     options = ("--for", "20m", "--block", "1m", "--seed", "1", "--policy", "canary", "--publish")
-    where = ("--config", str(config(server, directory, POLICIES)))
-    assert main(["trial", *where, *options, *more, "--blocks", str(directory / "pairs")]) == 1
+    where = ("--config", str(config(server, directory)))
+    assert main(["trial", *where, *options, *more, "--blocks", str(directory / "pairs")]) == code

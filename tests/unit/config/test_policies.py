@@ -67,9 +67,10 @@ def test_by_day_the_file_alone_counts(tmp_path: Path) -> None:
 
 def test_each_key_is_set_alone(tmp_path: Path) -> None:
     config = fleet(tmp_path, CANARY, THURSDAY_NIGHT)
+    labels = "node labels: node-restriction.kubernetes.io/pool=canary"
     assert config.in_force.entries == (
-        PolicyInForce("night", 0, "until 2026-11-27 06:00 CET"),
-        PolicyInForce("canary", 1, "node labels: node-restriction.kubernetes.io/pool=canary"),
+        PolicyInForce("night", 0, "until 2026-11-27 06:00 CET", config.policies[0].sets),
+        PolicyInForce("canary", 1, labels, config.policies[1].sets),
     )
     assert config.in_force.next_change_s == at("2026-11-27T06:00+01:00")
     assert config.settings.mode is Mode.OBSERVE

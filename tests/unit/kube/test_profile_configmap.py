@@ -67,12 +67,13 @@ def test_an_invalid_change_keeps_the_profiles_and_a_valid_one_replaces_them() ->
         kept.update(bad)
         assert kept.state.result is Reload.FAILED
         assert kept.state.profiles is good.profiles
-        assert kept.state.applied_at_s == 100.0
+        assert (kept.state.applied_at_s, kept.state.digest) == (100.0, good.digest)
         assert kept.state.note.startswith("ConfigMap ops/tuning: ")
         assert kept.state.note.endswith("; the profiles stay as they were")
     kept.update(found({"gold.yaml": GOLD.replace("3ms", "4ms")}, uid="u2"))
     assert kept.state.profiles["gold"].indicators[0].sweet_point == 4e6
     assert (kept.state.applied_at_s, kept.state.problems, kept.state.uid) == (101.0, (), "u2")
+    assert kept.state.digest not in ("", good.digest)
     assert dict(kept.state.reloads) == {"applied": 2, "failed": 4, "missing": 0}
     assert good.profiles["gold"].indicators[0].sweet_point == 3e6
 

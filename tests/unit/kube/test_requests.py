@@ -25,6 +25,7 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.host.store import Store
 from controller.kube.cluster import Cluster
+from controller.trial.comparison import Comparison
 from tests.support.kube.api_stand_in import ApiStandIn, Asked
 from tests.support.kube.limits import PATIENT
 from tests.support.kube.virtual_time import VirtualTime
@@ -229,6 +230,6 @@ def test_a_pair_of_a_trial_costs_a_read_and_a_write(site: Site, tmp_path: Path) 
     config.write_text(f"kubernetes: {{node: n1, kubeconfig: {site.config.kubeconfig}}}\n")
     site.run(20)
     before = len(site.server.asked)
-    assert Publisher(config, "n1", "").publish(pairs_from(1.8e9, 64)) == ""
+    assert Publisher(config, "n1", "").publish(pairs_from(1.8e9, 64), Comparison()) == ""
     found = Counter(map(named, site.server.asked[before:]))
     assert (found["get nodes/NAME"], found["patch nodes/NAME"]) == (1, 1)

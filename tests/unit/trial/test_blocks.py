@@ -49,10 +49,20 @@ def test_a_file_has_all_pairs(tmp_path: Path) -> None:
     start(path, "node-1", DESIGN)
     for pair in pairs:
         append(path, pair)
-    assert load(path) == ("node-1", DESIGN, pairs)
+    assert load(path) == ("node-1", DESIGN, pairs, 0)
     with pytest.raises(FileExistsError):
         start(path, "node-1", DESIGN)
     assert len(load(path).pairs) == 3
+
+
+def test_pairs_of_another_configuration_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "trial.jsonl"
+    pairs = noisy_pairs(1, 6)
+    start(path, "node-1", DESIGN)
+    for number, pair in enumerate(pairs):
+        append(path, pair, anew=number in (2, 3))
+    assert load(path) == ("node-1", DESIGN, pairs[3:], 3)
+    assert load(path).note == "3 pairs left out: then the configuration changed"
 
 
 def test_a_pair_that_was_cut_off_is_left_out(tmp_path: Path) -> None:

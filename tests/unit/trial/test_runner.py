@@ -181,6 +181,64 @@ def test_harm_names_the_arm_of_a_policy() -> None:
         list(runner(agent, WITH_POLICY).run())
 
 
+WAITS_S = 3 * 120 + 30.0  # in the fourth pair
+
+
+def change_at(agent: MadeAgent, at_s: float, **fields: Any) -> None:
+    """Change *fields* of *agent* at *at_s* after the start."""
+
+    def change() -> None:
+        for name, value in fields.items():
+            setattr(agent, name, value)
+
+    agent.at.append((1000 + at_s, change))
+
+
+@pytest.mark.parametrize("design", [DESIGN, WITH_POLICY])
+@pytest.mark.parametrize("in_block_s", [5.0, 30.0, 59.0, 65.0, 119.0])
+def test_pairs_of_another_configuration_do_not_count(design: Design, in_block_s: float) -> None:
+    agent = MadeAgent(policy=design.policy)
+    change_at(agent, 360 + in_block_s, config="two")
+    trial = runner(agent, design)
+    assert len([*trial.run()]) == DESIGN.pairs - 1
+    assert (trial.left_out, len(trial.pairs), trial.lost) == (3, 2, 1)
+    assert min(block.began_s for pair in trial.pairs for block in pair) >= 1360 + in_block_s
+    assert agent.pauses == []
+
+
+def test_a_change_between_two_pairs_costs_none_of_those_that_follow() -> None:
+    agent = MadeAgent()
+    trial = runner(agent)
+    for number, _ in enumerate(trial.run(), 1):
+        agent.config = "one" if number < 2 else "two"
+    assert (trial.left_out, len(trial.pairs), trial.lost) == (2, DESIGN.pairs - 2, 0)
+
+
+def test_what_a_policy_does_is_that_of_the_present_configuration() -> None:
+    agent = MadeAgent(policy="canary", replaces={"default": "fast"})
+    change_at(agent, WAITS_S, config="two", replaces={"default": "slow"})
+    trial = runner(agent, WITH_POLICY)
+    found = [trial.comparison for _ in trial.run()]
+    assert found == [({"default": "fast"}, ())] * 3 + [({"default": "slow"}, ())] * 2
+
+
+def test_blocks_of_another_configuration_are_no_measure_of_harm() -> None:
+    """Without a policy the service suffers more from the change on, in both arms."""
+    agent = MadeAgent(suffers=lambda _: 0.9 if agent.config == "two" else 0.1)
+    change_at(agent, 360 - 0.5, config="two")
+    trial = runner(agent)
+    assert len([*trial.run()]) >= DESIGN.pairs - 2
+    assert trial.left_out in (2, 3)
+
+
+def test_another_policy_that_begins_costs_one_pair() -> None:
+    agent = MadeAgent(policy="canary")
+    change_at(agent, WAITS_S, others=[])
+    trial = runner(agent, WITH_POLICY)
+    assert len([*trial.run()]) == DESIGN.pairs - 1
+    assert (trial.left_out, len(trial.pairs), trial.lost) == (0, DESIGN.pairs - 1, 1)
+
+
 def restart(agent: MadeAgent) -> None:
     agent.ran_s = agent.suffered_s = 0.0
 

@@ -55,7 +55,7 @@ def test_new_containers_that_the_runtime_told_of_are_counted() -> None:
 def test_policies_have_a_series_each_and_say_why_they_are_in_force() -> None:
     policies = PoliciesInForce(
         known=("night", "canary"),
-        entries=(PolicyInForce("night", 0, "until 2026-11-28 06:00 CET"),),
+        entries=(PolicyInForce("night", 0, "until 2026-11-28 06:00 CET", {"reserve": "0cpu"}),),
         next_change_s=1.8e9,
         undecided=("canary",),
     )
@@ -64,7 +64,14 @@ def test_policies_have_a_series_each_and_say_why_they_are_in_force() -> None:
     assert {s.labels["policy"]: s.value for s in family.samples} == {"night": 1.0, "canary": 0.0}
     assert dict(PublishedState(report=found).status())["policies"] == {
         "known": ("night", "canary"),
-        "in_force": [{"policy": "night", "because": "until 2026-11-28 06:00 CET"}],
+        "in_force": [
+            {
+                "policy": "night",
+                "because": "until 2026-11-28 06:00 CET",
+                "sets": ["reserve"],
+                "replaces": {},
+            }
+        ],
         "undecided": ("canary",),
         "next_change_s": 1.8e9,
         "node_labels": "unknown",

@@ -1,0 +1,68 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a trial compares, from the page of an agent."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.config.policies import PoliciesInForce, PolicyInForce
+from controller.telemetry.report import PublishedState
+from controller.trial.comparison import (
+    comparison,
+    configuration,
+    is_in_force,
+    others_in_force,
+)
+from tests.support.reports import report
+
+SETS: dict[str, Any] = {"replace_profiles": {"default": "fast"}, "reserve": "0cpu", "law": {}}
+
+
+def page(**fields: Any) -> dict[str, Any]:
+    """Return the page of an agent with two policies in force."""
+    entries = (
+        PolicyInForce("night", 0, "always", {"reserve": "0cpu"}),
+        PolicyInForce("canary", 1, "always", SETS),
+    )
+    policies = PoliciesInForce(known=("night", "canary"), entries=entries)
+    published = PublishedState(report=report(0, policies=policies, **fields))
+    found: dict[str, Any] = json.loads(json.dumps(dict(published.status()), default=str))
+    return found
+
+
+def test_what_the_policy_sets_is_read_from_the_page() -> None:
+    found = page()
+    assert comparison("canary", found) == ({"default": "fast"}, ("law", "reserve"))
+    assert comparison("night", found) == ({}, ("reserve",))
+    assert comparison("other", found) == ({}, ())
+    assert is_in_force("canary", found) and not is_in_force("other", found)
+    assert others_in_force("canary", found) == ["night"]
+
+
+def test_the_configuration_is_that_of_files_and_of_the_cluster() -> None:
+    assert configuration(page(config_digest="a" * 64)) == ("a" * 64, "")
+    cluster = {"profiles": {"digest": "b" * 64}}
+    assert configuration({**page(), "cluster": cluster}) == ("", "b" * 64)
+    assert configuration({}) == ("", "")
+
+
+_json = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["policy", "sets", "replaces", "x"]), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(_json)
+def test_any_page_gives_texts(value: object) -> None:
+    found = {"policies": {"in_force": value}, "cluster": value, "config_digest": value}
+    replaces, also = comparison("x", found)
+    assert all(isinstance(each, str) for each in (*replaces, *replaces.values(), *also))
+    assert all(isinstance(each, str) for each in (*configuration(found),))
+    assert all(isinstance(each, str) for each in others_in_force("x", found))
