@@ -63,11 +63,11 @@ def main(arguments: argparse.Namespace) -> int:
     from controller.agent.history.reader import HistoryReader
     from controller.agent.history.records import MOMENTS, SNAPSHOTS
     from controller.agent.history.sizes import ServiceUses
+    from controller.cli.advise_limits import present_limits
     from controller.cli.advise_sizes import (
         forecast_lines,
         plain_forecast,
         plain_sizes,
-        present_limits,
         size_lines,
     )
     from controller.core.units import NS_PER_SEC

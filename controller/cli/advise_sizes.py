@@ -2,117 +2,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of ``sweetpoint advise`` about requests, limits and overcommit."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from controller.agent.history.sizes import LEAST_NS, Advised, Amounts, ServiceUses, advised
+from controller.cli.advise_limits import InnerLimit, PresentLimits
 from controller.cli.explain_text import lasted
-from controller.core.model import QosClass, Target, TargetKind, Workload
 from controller.core.units import format_bytes, format_cpus
 from controller.kube.capacity import Forecast, ForecastRecord
+from controller.workloads.pods.containers import shown_container
 
-if TYPE_CHECKING:
-    from actuators.file_knob import CgroupKnob
-
-__all__ = ("forecast_lines", "plain_forecast", "plain_sizes", "present_limits", "size_lines")
+__all__ = ("forecast_lines", "plain_forecast", "plain_sizes", "size_lines")
 
 _DAY_NS = 24 * 3600 * 10**9
 
 
-def present_limits(uses: ServiceUses) -> dict[str, Amounts]:
-    """Return the limits of the services that exist on this host, by name: the lowest of each.
-
-    A service is left out whose limits cannot be read, and all are if the history is that of another
-    boot or host: another cgroup may have the same path and id there.
-    """
-    from controller.host.facts import HostError, boot_id
-
-    found: dict[str, Amounts] = {}
-    if uses.boot_id != boot_id():
-        return found
-    try:
-        cpu, memory = _knobs()
-    except HostError:
-        return found
-    for workload in uses.workloads:
-        if workload.qos is not QosClass.LS:
-            continue
-        limits = _limits(workload, cpu, memory)
-        if limits is not None:
-            found[workload.service] = found.get(workload.service, limits).lowest(limits)
-    return found
-
-
-def _knobs() -> "tuple[CgroupKnob, CgroupKnob | None]":
-    from actuators.cpu import CpuQuota
-    from actuators.memory_io import MemoryMax
-    from controller.host.facts import find_cgroup_layout
-    from controller.host.memory import find_memory
-
-    layout = find_cgroup_layout()
-    memory = find_memory(layout.unified)
-    cpu = CpuQuota(layout.mount, layout.hierarchy, layout.version)
-    if memory.mount is None:
-        return cpu, None
-    return cpu, MemoryMax(memory.mount, memory.hierarchy, memory.version)
-
-
-def _limits(workload: Workload, cpu: "CgroupKnob", memory: "CgroupKnob | None") -> Amounts | None:
-    from actuators.base import GoneError, RefusedError
-    from controller.core.knob_values import cpus_of
-
-    cgroup = workload.cgroup
-    target = Target(TargetKind.CGROUP, cgroup.hierarchy, cgroup.id, workload.path)
-    try:
-        cpus = cpus_of(cpu.read(target))
-    except (GoneError, RefusedError, ValueError):
-        return None
-    return Amounts(cpus, None if memory is None else _memory_limit(workload.path, memory))
-
-
-def _memory_limit(path: str, memory: "CgroupKnob") -> int | None:
-    """Return the limit of the cgroup at *path*; ``None``: it has none, or no memory controller."""
-    from actuators.base import GoneError, RefusedError
-    from controller.core.knob_values import parse_amount
-    from controller.host.memory import NO_LIMIT_V1_BYTES
-
-    try:
-        # On v1 it is a cgroup of another hierarchy, with an id of its own.
-        inode = (memory.mount / path[1:]).stat().st_ino
-        value = memory.read(Target(TargetKind.CGROUP, memory.hierarchy, inode, path))
-        limit_bytes = parse_amount(value)
-    except (GoneError, RefusedError, OSError, ValueError):
-        return None
-    return None if limit_bytes >= NO_LIMIT_V1_BYTES else round(limit_bytes)
-
-
-def plain_sizes(uses: ServiceUses, limits: Mapping[str, Amounts]) -> list[dict[str, object]]:
+def plain_sizes(uses: ServiceUses, limits: Mapping[str, PresentLimits]) -> list[dict[str, object]]:
     """Return what ``size_lines`` says, for programs."""
     found: list[dict[str, object]] = []
     requests = {name: each._asdict() for name, each in uses.requests.items()}
     for name, use in sorted(uses.services.items()):
         now = limits.get(name)
-        fits = advised(use, now)
+        fits = advised(use, None if now is None else now.in_force)
         found.append(
             {
                 "service": name,
                 "observed_ns": use.observed_ns,
                 "least_observed_ns": LEAST_NS,
                 "requests_now": requests.get(name),
-                "limits_now": None if now is None else now._asdict(),
+                "limits_now": None if now is None else now.own._asdict(),
+                "container_limits_now": None if now is None else _plain_inner(now),
                 "advised": None if fits is None else asdict(fits),
             }
         )
     return found
 
 
-def size_lines(uses: ServiceUses, limits: Mapping[str, Amounts]) -> Iterator[str]:
+def _plain_inner(limits: PresentLimits) -> dict[str, object]:
+    cpu, memory = limits.inner_cpu, limits.inner_memory
+    return {
+        "cpus": None if cpu is None else cpu.limit,
+        "cpus_of": None if cpu is None else cpu.name,
+        "memory_bytes": None if memory is None else round(memory.limit),
+        "memory_of": None if memory is None else memory.name,
+    }
+
+
+def size_lines(uses: ServiceUses, limits: Mapping[str, PresentLimits]) -> Iterator[str]:
     """Yield the requests and limits of each service with their evidence, by name."""
     requests = uses.requests
     for name, use in sorted(uses.services.items()):
         now = limits.get(name)
-        fits = advised(use, now)
+        fits = advised(use, None if now is None else now.in_force)
         yield ""
         if fits is None:
             yield (
@@ -125,7 +66,7 @@ def size_lines(uses: ServiceUses, limits: Mapping[str, Amounts]) -> Iterator[str
         yield from _of_memory(fits, requests.get(name), now)
 
 
-def _of_cpu(fits: Advised, requests: Amounts | None, limits: Amounts | None) -> Iterator[str]:
+def _of_cpu(fits: Advised, requests: Amounts | None, limits: PresentLimits | None) -> Iterator[str]:
     request, wanted = "N/A" if requests is None else _cpus(requests), fits.cpu_request_cpus
     yield (
         f"    cpu request     {format_cpus(wanted)}, now {request}: for 95% of the time it used no "
@@ -134,20 +75,26 @@ def _of_cpu(fits: Advised, requests: Amounts | None, limits: Amounts | None) -> 
     if fits.throttled_ratio is None:
         yield "    cpu limit       N/A: whether it was throttled was not measured"
         return
-    limit, enough = "N/A" if limits is None else _cpus(limits), "none is needed"
+    limit, enough = "N/A", "none is needed"
+    if limits is not None:
+        limit = _cpus(limits.own) + _inner(limits.inner_cpu, format_cpus)
     if fits.cpu_limit_cpus is not None:
         enough = f"{format_cpus(fits.cpu_limit_cpus)} or none"
     throttled = f"it was throttled for {fits.throttled_ratio:.1%} of its time"
     yield f"    cpu limit       {enough}, now {limit}: {throttled}"
 
 
-def _of_memory(fits: Advised, requests: Amounts | None, limits: Amounts | None) -> Iterator[str]:
+def _of_memory(
+    fits: Advised, requests: Amounts | None, limits: PresentLimits | None
+) -> Iterator[str]:
     wanted, enough = fits.memory_request_bytes, fits.memory_limit_bytes
     if wanted is None or enough is None:
         yield "    memory          N/A: it was not measured"
         return
     request = "N/A" if requests is None else _memory(requests)
-    limit = "N/A" if limits is None else _memory(limits)
+    limit = "N/A"
+    if limits is not None:
+        limit = _memory(limits.own) + _inner(limits.inner_memory, format_bytes)
     yield f"    memory request  {format_bytes(wanted)}, now {request}: its peak"
     yield (
         f"    memory limit    {format_bytes(enough)}, now {limit}: a fifth above its peak"
@@ -163,13 +110,17 @@ def _memory(amounts: Amounts) -> str:
     return "none" if amounts.memory_bytes is None else format_bytes(amounts.memory_bytes)
 
 
-def _distance(fits: Advised, now: Amounts | None) -> str:
+def _inner(found: InnerLimit | None, shown: Callable[[float], str]) -> str:
+    return "" if found is None else f", but {shown(found.limit)} in {shown_container(found.name)}"
+
+
+def _distance(fits: Advised, now: PresentLimits | None) -> str:
     """Return how near its peak came to its limit; empty where nothing is known about that."""
     text, distance_bytes = "", fits.oom_distance_bytes
     if distance_bytes is not None and distance_bytes < 0:
         text = f"; its peak was {format_bytes(-distance_bytes)} above its limit of now"
-    elif distance_bytes is not None and now is not None and now.memory_bytes:
-        part = distance_bytes / now.memory_bytes
+    elif distance_bytes is not None and now is not None and now.own.memory_bytes:
+        part = distance_bytes / now.own.memory_bytes
         text = f"; its peak left {format_bytes(distance_bytes)} ({part:.0%}) of its limit"
     hits = fits.memory_limit_hits
     return f"{text}; it reached its limit {hits:,} times" if hits else text

@@ -86,6 +86,18 @@ def test_a_squeeze_and_a_foreign_write(
     assert (size["service"], size["advised"]) == ("web", None)
     assert size["observed_ns"] > 0
     assert size["limits_now"] == {"cpus": 1.5, "memory_bytes": None}
+    # Without a limit of its own, that of a container in it.
+    set_quota(site.service, None, 100_000)
+    inner = site.service / "inner"
+    inner.mkdir()
+    if site.layout.version == "v2":
+        (site.service / "cgroup.subtree_control").write_text("+cpu")
+    set_quota(inner, 50_000, 100_000)
+    assert main(["advise", "--json", "--data-dir", str(site.home / "data")]) == 0
+    (size,) = json.loads(capsys.readouterr().out)["sizes"]
+    assert size["limits_now"] == {"cpus": None, "memory_bytes": None}
+    inside = size["container_limits_now"]
+    assert (inside["cpus"], inside["cpus_of"]) == (0.5, "inner")
 
 
 @pytest.mark.thorough

@@ -27,7 +27,7 @@ from controller.host.facts import CgroupLayout
 from controller.host.names import printable_name
 from controller.workloads.pods.cgroups import PodCgroup
 
-__all__ = ("container_workloads", "has_container", "is_divided")
+__all__ = ("container_workloads", "has_container", "is_divided", "shown_container")
 
 # The ids that all runtimes give today, and the names of helpers before them.
 _USUAL_ID = re.compile(r"[0-9a-f]{64}")
@@ -47,6 +47,16 @@ def is_divided(pod: Workload, cgroup: PodCgroup, layout: CgroupLayout) -> bool:
 def has_container(ids: Collection[str], cgroups: Iterable[tuple[str, int]]) -> bool:
     """Return whether one of *cgroups* (name, kernfs id) is a container with one of *ids*."""
     return any(_id(name, ids) in ids for name, _ in cgroups)
+
+
+def shown_container(folder: str) -> str:
+    """Return what a reader calls the cgroup *folder* in that of a workload.
+
+    The first digits of its id are what ``crictl ps`` shows of a container.
+    """
+    container = _id(folder, ())
+    is_container = _USUAL_ID.fullmatch(container) is not None
+    return f"container {container[:_SHOWN_CHARS]}" if is_container else f"its cgroup {folder}"
 
 
 def container_workloads(

@@ -3,19 +3,25 @@
 """What ``sweetpoint advise`` says of requests, limits and overcommit."""
 
 import json
+from pathlib import Path
 
+import pytest
+
+from actuators.cpu import CpuQuota
+from actuators.memory_io import MemoryMax
 from controller.agent.history.sizes import LEAST_NS, Amounts, ServiceUse, ServiceUses
+from controller.cli.advise_limits import InnerLimit, PresentLimits, present_limits
 from controller.cli.advise_sizes import (
     forecast_lines,
     plain_forecast,
     plain_sizes,
-    present_limits,
     size_lines,
 )
-from controller.core.model import QosClass
+from controller.core.model import CgroupId, QosClass
 from controller.core.units import MIB
 from controller.demo.simulated_knobs import make_workload
 from controller.host.facts import boot_id
+from controller.host.memory import NO_LIMIT_V1_BYTES
 from controller.kube.capacity import ForecastRecord
 
 HOUR_NS = 3600 * 10**9
@@ -41,9 +47,13 @@ def use(service: str, **changes: object) -> ServiceUse:
     return made
 
 
+def own(cpus: float | None, memory_bytes: int | None) -> PresentLimits:
+    return PresentLimits(Amounts(cpus, memory_bytes))
+
+
 def test_each_service_has_its_figures_with_their_evidence() -> None:
     throttled = use("slow", throttled_ns=LEAST_NS // 2)
-    limits = {"db": Amounts(None, 512 * MIB), "slow": Amounts(0.3, None)}
+    limits = {"db": own(None, 512 * MIB), "slow": own(0.3, None)}
     found = uses(throttled, use("db", limit_hits=3))
     found.workloads = tuple(
         make_workload("db", number, QosClass.LS, "default")._replace(
@@ -90,12 +100,99 @@ def test_without_data_there_is_no_advice() -> None:
 
 
 def test_a_peak_above_a_lowered_limit() -> None:
-    lines = list(size_lines(uses(use("db")), {"db": Amounts(None, 400 * MIB)}))
+    lines = list(size_lines(uses(use("db")), {"db": own(None, 400 * MIB)}))
     assert lines[-1].endswith(
         "now 400MiB: a fifth above its peak; its peak was 80MiB above its limit of now"
     )
     lines = list(size_lines(uses(use("db")), {}))
     assert lines[-1].endswith("now N/A: a fifth above its peak")
+
+
+CONTAINER = "cri-containerd-" + "3f" * 32 + ".scope"
+
+
+def test_a_container_with_a_limit_in_a_workload_without_one_is_named() -> None:
+    limits = PresentLimits(
+        Amounts(None, None), InnerLimit(0.4, CONTAINER), InnerLimit(256.0 * MIB, "worker")
+    )
+    found = uses(use("slow", throttled_ns=LEAST_NS // 2))
+    lines = list(size_lines(found, {"slow": limits}))
+    assert lines[3:] == [
+        # A fifth above the limit of the container, which is higher than the peak.
+        "    cpu limit       0.48cpu or none, now none, but 0.40cpu in container 3f3f3f3f3f3f: it "
+        "was throttled for 25.0% of its time",
+        "    memory request  480MiB, now N/A: its peak",
+        "    memory limit    576MiB, now none, but 256MiB in its cgroup worker: a fifth above its "
+        "peak",
+    ]
+    (plain,) = json.loads(json.dumps(plain_sizes(found, {"slow": limits})))
+    assert plain["limits_now"] == {"cpus": None, "memory_bytes": None}
+    assert plain["container_limits_now"] == {
+        "cpus": 0.4,
+        "cpus_of": CONTAINER,
+        "memory_bytes": 256 * MIB,
+        "memory_of": "worker",
+    }
+
+
+def test_of_several_workloads_the_lowest_container_counts() -> None:
+    one = PresentLimits(Amounts(2.0, None), None, InnerLimit(5.0, "b"))
+    other = PresentLimits(Amounts(None, None), InnerLimit(0.5, "c"), InnerLimit(4.0, "d"))
+    for found in (one.lowest(other), other.lowest(one)):
+        assert found.in_force == (2.0, None)
+        assert found == ((2.0, None), (0.5, "c"), (4.0, "d"))
+    assert other.in_force == (0.5, None)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_limits_of_containers_count_where_the_workload_has_none(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu, memory = tmp_path / "cpu", tmp_path / "memory"
+    knobs = CpuQuota(cpu, "cpu", "v1"), MemoryMax(memory, "memory", "v1")
+    if version == "v2":
+        memory = cpu
+        knobs = CpuQuota(cpu, "v2", "v2"), MemoryMax(cpu, "v2", "v2")
+
+    def make(path: str, cpus: float | None, limit_bytes: int | None) -> None:
+        for folder in {cpu / path, memory / path}:
+            folder.mkdir(parents=True)
+            (folder / "cgroup.procs").touch()
+        quota_us = None if cpus is None else round(cpus * 100_000)
+        if version == "v1":
+            (cpu / path / "cpu.cfs_quota_us").write_text(f"{-1 if cpus is None else quota_us}\n")
+            (cpu / path / "cpu.cfs_period_us").write_text("100000\n")
+            limit = NO_LIMIT_V1_BYTES if limit_bytes is None else limit_bytes
+            (memory / path / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        else:
+            (cpu / path / "cpu.max").write_text(f"{quota_us or 'max'} 100000\n")
+            (memory / path / "memory.max").write_text(f"{limit_bytes or 'max'}\n")
+
+    make("pod1", None, None)
+    make("pod1/sandbox", None, None)
+    make(f"pod1/{CONTAINER}", 0.4, 256 * MIB)
+    make("pod1/other", 0.5, 128 * MIB)
+    make("pod1/other/nested", 0.1, MIB)  # of a tenant: not one of the containers
+    (cpu / "pod1" / "bare").mkdir()  # without controllers
+    make("pod2", 0.9, 384 * MIB)
+    make(f"pod2/{CONTAINER}", 0.2, 64 * MIB)
+    make("pod3", None, None)
+    monkeypatch.setattr("controller.cli.advise_limits._knobs", lambda: knobs)
+    found = uses()
+    found.boot_id = boot_id()
+    found.workloads = tuple(
+        make_workload(name, 1, QosClass.LS, "default")._replace(
+            service=name,
+            path=f"/{name}",
+            cgroup=CgroupId(knobs[0].hierarchy, (cpu / name).stat().st_ino),
+        )
+        for name in ("pod1", "pod2", "pod3")
+    )
+    assert present_limits(found) == {
+        "pod1": (Amounts(None, None), (0.4, CONTAINER), (128.0 * MIB, "other")),
+        "pod2": (Amounts(0.9, 384 * MIB), None, None),
+        "pod3": (Amounts(None, None), None, None),
+    }
 
 
 def test_limits_are_read_only_of_cgroups_of_this_boot() -> None:
