@@ -3,8 +3,8 @@
 """The section ``policies:``: what other nodes of a fleet, and other hours, have otherwise.
 
 ``set`` has the form of the file itself. Only keys are permitted that a running agent applies
-without a restart, and that limit best-effort work or say whether it is limited. They are few, so
-that a person can say what a node does at a given time.
+without a restart, and that limit best-effort work or say whether and by which law it is limited.
+They are few, so that a person can say what a node does at a given time.
 """
 
 from collections.abc import Mapping
@@ -130,6 +130,29 @@ class PolicyCoreModel(_Settable):
     """When best-effort work has cookies: auto, on or off."""
 
 
+class PolicyLawModel(_Settable):
+    """Switches of the section law, for a trial of a part of the control law."""
+
+    cut_by_signal: bool | None = None
+    """Whether memory traffic, not waits for a CPU, shares out the cut of the cache channel."""
+    fast_release: bool | None = None
+    """Whether a squeeze that no longer has an effect is released within seconds."""
+    fast_rise: bool | None = None
+    """Whether a squeeze that brings nothing yet rises ever faster."""
+    verify_squeeze: bool | None = None
+    """Whether a full squeeze that brings nothing or misses the sweet point is let go on trial."""
+    find_harm: bool | None = None
+    """Whether each workload's harm is estimated from what it does, with micro-probes."""
+    margin_by_scatter: bool | None = None
+    """Whether the sweet point's distance from an objective follows the scatter of the service's
+    figure."""
+    spare_harmless: bool | None = None
+    """Whether harmless workloads get the CPUs that a squeezed culprit leaves."""
+    rungs_by_work: bool | None = None
+    """Whether a squeeze of the cache channel begins with the quota, and cache and bandwidth limits
+    come first only where it fails."""
+
+
 class PolicyLimitsModel(_Settable):
     """Keys of the section eviction, or of kubernetes.eviction."""
 
@@ -159,6 +182,8 @@ class PolicySetModel(_Settable):
     """How the memory of best-effort work is limited."""
     core_scheduling: PolicyCoreModel | None = None
     """When cookies keep best-effort work off the cores that services run on."""
+    law: PolicyLawModel | None = None
+    """Parts of the control law, switched on or off; a trial shows what one brings."""
     eviction: PolicyLimitsModel | None = None
     """Limits of evictions on a host without Kubernetes."""
     kubernetes: PolicyKubernetesModel | None = None

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which policies are in force, what they set, and which of them wins."""
 
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from controller.config.policies import (
     apply,
     find_in_force,
 )
+from controller.config.sections.law import LawModel
+from controller.config.sections.policies import PolicyLawModel
 from controller.config.yaml_document import parse_document
 from controller.core.model import Mode
 from controller.core.settings import CoreMode
@@ -163,6 +166,22 @@ def test_a_combination_that_is_refused_names_the_policy(tmp_path: Path) -> None:
     assert load(file, cpus=4, now_s=THURSDAY_NOON, every_policy=False).in_force.names == ("pool",)
 
 
+def test_a_policy_may_switch_each_part_of_the_law(tmp_path: Path) -> None:
+    parts = [name for name, field in LawModel.model_fields.items() if field.annotation is bool]
+    assert [*PolicyLawModel.model_fields] == parts
+    file = tmp_path / "config.yaml"
+    for part in parts:
+        file.write_text(
+            "workloads: [{name: web, cgroup: /web, class: latency-sensitive}]\n"
+            "law: {micro_probes: {per_minute: 1}}\n"
+            f"policies: [{{name: without, set: {{law: {{{part}: false}}}}}}]\n"
+        )
+        found, paused = load(file, cpus=4), load(file, cpus=4, paused=frozenset({"without"}))
+        law, off = paused.settings.law, {part: False}
+        assert asdict(found.settings.law) == asdict(law) | off
+        assert (getattr(law, part), law.micro_probes.per_minute) == (True, 1.0)
+
+
 numbers = st.integers(0, 1439).map(lambda each: f'"{each // 60:02}:{each % 60:02}"')
 changes = st.fixed_dictionaries(
     {},
@@ -171,6 +190,7 @@ changes = st.fixed_dictionaries(
         "reserve": st.integers(0, 3).map(lambda each: f"{each}cpu"),
         "memory": st.fixed_dictionaries({"guard": st.sampled_from(["true", "false"])}),
         "eviction": st.dictionaries(st.just("per_hour"), st.integers(1, 60), min_size=1),
+        "law": st.fixed_dictionaries({"fast_rise": st.sampled_from(["true", "false"])}),
     },
 ).filter(bool)
 
