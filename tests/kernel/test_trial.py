@@ -124,6 +124,33 @@ def test_a_candidate_and_the_profile_in_force_take_turns(site: Site) -> None:
         assert json.loads(out)["arms"] == {"enforce": "with canary", "pause": "without canary"}
 
 
+@pytest.mark.thorough
+def test_a_reload_with_another_candidate_begins_the_pairs_anew(site: Site) -> None:
+    candidate = "name: fast\nindicators: {{runq_p99: {{sweet_point: {}ms}}}}\n"
+    (site.home / "fast.yaml").write_text(candidate.format(3))
+    site.write(CANDIDATE)
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        digest = agent.status()["config_digest"]
+        trial = begin(
+            site, "--for", "1h", "--block", "2s", "--washout", "1s", "--policy", "canary", "--json"
+        )
+        (file,) = eventually(
+            "the head of the file", lambda: [each for each in files(site) if each.stat().st_size]
+        )
+        eventually("a pair", lambda: load(file).pairs)
+        assert agent.status()["config_digest"] == digest  # whichever policies are in force
+        (site.home / "fast.yaml").write_text(candidate.format(4))
+        agent.process.send_signal(signal.SIGHUP)
+        eventually("the reload", lambda: agent.status()["config_digest"] != digest)
+        eventually("a pair of the other candidate", lambda: load(file).left_out)
+        trial.send_signal(signal.SIGTERM)
+        code, out, err = finish(trial)
+        assert code == 130, err
+        assert json.loads(out)["left_out"] == load(file).left_out
+        eventually("the policy", lambda: policies(agent) == ["canary"])
+
+
 def test_after_a_kill_the_candidate_comes_back_by_itself(site: Site) -> None:
     (site.home / "fast.yaml").write_text("name: fast\nindicators: {runq_p99: {sweet_point: 3ms}}\n")
     site.write(CANDIDATE)
