@@ -454,6 +454,7 @@ class Agent:
             measured_by_netns=self._node.sampler.measured_by_netns,
             monitor=self._node.sampler.monitor.state,
             control_group=self._node.resctrl.state,
+            io_classes=self._node.knobs.io_classes,
             cores=self._node.cores.state,
             oom=self._node.oom.state,
             blame=snapshot.blame,

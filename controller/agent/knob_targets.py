@@ -6,10 +6,10 @@ The planner plans no action for a knob without a reading, so this is also the pl
 that belong to another agent of the node (ceded ones) are left to it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from controller.core.model import CgroupId, Knob, QosClass, Target, TargetKind, Workload
-from controller.core.settings import Settings
+from controller.core.settings import IoClass, Profile, Settings, io_class_of
 from controller.workloads.changes import WorkloadDiff
 from controller.workloads.pods.cgroups import kubelet_writes_weight
 
@@ -30,11 +30,14 @@ class KnobTargets:
         # The cgroup of each best-effort workload.
         self._best_effort: dict[CgroupId, Target] = {}
         self._service_knobs: Mapping[str, frozenset[Knob]] = {}  # by profile
+        self._profiles: Mapping[str, Profile] = {}
+        self._io_classes: Mapping[str, IoClass] = {}
         self._own = _KNOBS
         self.ceded: frozenset[Knob] = frozenset()
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take the knobs that the profiles of *settings* set on services."""
+        """Take the knobs that the profiles and the classes of *settings* set on services."""
+        self._profiles, self._io_classes = settings.profiles, settings.io_classes
         profiles = settings.profiles.values()
         self._service_knobs = {p.name: p.service_knobs for p in profiles if p.service_knobs}
 
@@ -61,6 +64,8 @@ class KnobTargets:
         levels = ((w.idle_at, w.quota_at, w.memory_at, w.own_memory_at) for w in self._workloads)
         above = {level for each in levels for level in each if level}
         wanted = self._of_services()
+        for target, knobs in self._of_classes():
+            wanted[target] = wanted.get(target, frozenset()) | knobs
         every = (*sorted(above), *self._best_effort.values(), *others)
         wanted |= dict.fromkeys(every, self._own)
         return wanted
@@ -78,6 +83,14 @@ class KnobTargets:
             and w.profile in self._service_knobs
             and kubelet_writes_weight(w.path) is None
         }
+
+    def _of_classes(self) -> Iterator[tuple[Target, frozenset[Knob]]]:
+        """Yield the workloads whose class for disks sets knobs, with these knobs."""
+        if self._io_classes:
+            for each in self._workloads:
+                given = self._io_classes.get(io_class_of(each, self._profiles))
+                if given is not None and (knobs := given.knobs - self.ceded):
+                    yield target_of(each), knobs
 
 
 def target_of(workload: Workload) -> Target:

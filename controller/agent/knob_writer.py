@@ -21,6 +21,7 @@ from controller.core.decision import Outcome, Plan
 from controller.core.model import CgroupId, Knob, KnobReading, TargetKind, Workload
 from controller.core.settings import Settings
 from controller.core.units import NS_PER_SEC
+from controller.core.writes.io_classes import IoClassState, io_class_states
 from controller.probes.cgroup_moves import Move
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.oom_order import OomReconciler
@@ -44,7 +45,8 @@ class KnobWriter:
     """Writes, reads back and restores knobs, by *executor* and the reconcilers.
 
     ``enforcing``: whether knobs are written (enforce mode). ``released``: the last plan had every
-    knob restored, and none is held since.
+    knob restored, and none is held since. ``io_classes``: their state at the last
+    ``refresh_targets``.
     """
 
     def __init__(
@@ -63,6 +65,9 @@ class KnobWriter:
         self.enforcing = enforcing
         self._poller = KnobPoller(executor)
         self._targets = KnobTargets()
+        self._settings: Settings | None = None
+        self._workloads: tuple[Workload, ...] = ()
+        self.io_classes: tuple[IoClassState, ...] = ()
         self._released_ns: int | None = None
         self._left_ns = 0  # when a refused restore was last repeated
 
@@ -91,11 +96,13 @@ class KnobWriter:
         return self._executor.routine
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take which knobs the profiles of *settings* set on services."""
+        """Take which knobs the profiles and classes of *settings* set on services."""
+        self._settings = settings
         self._targets.reconfigure(settings)
 
     def set_workloads(self, workloads: tuple[Workload, ...], change: WorkloadDiff) -> None:
         """Take *workloads*, which differ from those before by *change*."""
+        self._workloads = workloads
         self._targets.set_workloads(workloads, change)
 
     def poll(self, time_ns: int) -> None:
@@ -122,6 +129,8 @@ class KnobWriter:
         assumed = () if self._links is None or self.enforcing else self._links.unlimited()
         wanted = self._targets.select((*links, *groups, *self._cores.targets, *held))
         self._poller.set_targets(wanted, assumed)
+        if self._settings is not None:
+            self.io_classes = io_class_states(self._settings, self._workloads, self._poller.all)
 
     def holds(self, cgroup: CgroupId, knob: Knob) -> bool:
         """Return whether *knob* of *cgroup* has a value of the agent."""

@@ -24,6 +24,7 @@ from actuators.journal import Journal
 from actuators.oom_order import OomOrder
 from actuators.tasks import members
 from controller.agent.eviction import EvictionDispatcher
+from controller.agent.io_classes import resolve_io_classes
 from controller.agent.knob_targets import target_of
 from controller.agent.knob_writer import KnobWriter
 from controller.agent.sampler import Sampler
@@ -159,6 +160,7 @@ class Node:
             return None
         from controller.kube.cleanup import write_taint_note
         from controller.kube.cluster import Cluster
+        from controller.workloads.pods.pod_class import PodClasses
 
         def write_note() -> None:
             write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
@@ -169,7 +171,7 @@ class Node:
             lambda: self.sampler.cgroup_changes,
             store,
             runtime_pods,
-            config.resctrl.classes,
+            PodClasses(config.resctrl.classes, config.io_classes),
         )
         write_note()
         self._write_note = write_note
@@ -200,7 +202,8 @@ class Node:
             cpu_model=cpu_model(),
             high_watermark_bytes=high_watermark_bytes(),
         )
-        return replace(config, settings=replace(config.settings, host=host))
+        classes = resolve_io_classes(config.io_classes, self._layout)
+        return replace(config, settings=replace(config.settings, host=host, io_classes=classes))
 
     def reconfigure(self, config: Config, workloads: tuple[Workload, ...]) -> None:
         """Take over *config*, from ``complete``, and *workloads*, from ``scan`` by its rules.

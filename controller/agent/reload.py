@@ -66,6 +66,7 @@ _RESTART_ONLY = (
     "http_token_file",
     "network",
     "resctrl",
+    "io_classes",
     "counters",
     "history",
     "nri",

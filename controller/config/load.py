@@ -36,14 +36,12 @@ from controller.config.sections.agent import (
     build_nri,
 )
 from controller.config.sections.eviction import EvictionConfig, build_eviction, build_limits
-from controller.config.sections.knobs import (
-    build_core_scheduling,
-    build_io,
-    build_memory,
-)
+from controller.config.sections.io import IoClassConfig, build_io, build_io_classes
+from controller.config.sections.knobs import build_core_scheduling, build_memory
 from controller.config.sections.kubernetes import KubernetesConfig, build_kubernetes
 from controller.config.sections.law import build_law, find_removed
 from controller.config.sections.network import NetworkConfig, build_network
+from controller.config.sections.pod_classes import PodClass
 from controller.config.sections.resctrl import ResctrlConfig, build_resctrl
 from controller.config.sections.service_level import build_service_level
 from controller.config.sections.service_sources import ServiceLevelConfig
@@ -94,6 +92,7 @@ class Config:
     network: NetworkConfig | None = None
     resctrl: ResctrlConfig
     io: IoSettings
+    io_classes: tuple[IoClassConfig, ...] = ()
     kubernetes: KubernetesConfig | None = None
     eviction: EvictionConfig
     warnings: tuple[str, ...] = ()
@@ -228,7 +227,9 @@ def _build(
     network = build_network(document, model.network, problems)
     kubernetes = build_kubernetes(document, model.kubernetes, problems)
     resctrl = build_resctrl(document, model.resctrl, problems)
-    problems += _find_unknown_classes(loaded, resctrl)
+    io_classes = build_io_classes(document, model.io, problems)
+    problems += _find_unknown_classes(loaded, "resctrl", resctrl.classes)
+    problems += _find_unknown_classes(loaded, "io", io_classes)
     policies = build_policies(document, model.policies, problems, has_pods=kubernetes is not None)
     if kubernetes is not None and model.node_labels:
         text = "has no effect with a section kubernetes: the Node object has the labels"
@@ -266,6 +267,7 @@ def _build(
         network=network,
         resctrl=resctrl,
         io=build_io(model.io),
+        io_classes=io_classes,
         kubernetes=kubernetes,
         eviction=build_eviction(model.eviction),
         warnings=find_removed(document),
@@ -323,10 +325,14 @@ def _find_conflicts(
             yield document.problem(loc, text)
 
 
-def _find_unknown_classes(loaded: LoadedProfiles, resctrl: ResctrlConfig) -> Iterable[str]:
-    """Yield the profiles of files that name a class which the configuration lacks."""
-    known = {each.name for each in resctrl.classes}
+def _find_unknown_classes(
+    loaded: LoadedProfiles, section: str, classes: Iterable[PodClass]
+) -> Iterable[str]:
+    """Yield the profiles of files that name a class which *section* lacks."""
+    known = {each.name for each in classes}
+    key = f"{section}_class"
     for name, profile in sorted(loaded.profiles.items()):
-        if profile.resctrl_class and profile.resctrl_class not in known:
-            text = f"resctrl.classes of the configuration has no {profile.resctrl_class!r}"
-            yield loaded.documents[name].problem(("resctrl_class",), text)
+        wanted: str = getattr(profile, key)
+        if wanted and wanted not in known:
+            text = f"{section}.classes of the configuration has no {wanted!r}"
+            yield loaded.documents[name].problem((key,), text)

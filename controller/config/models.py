@@ -24,15 +24,16 @@ from controller.config.fields import (
 )
 from controller.config.sections.agent import BudgetModel, CountersModel, HistoryModel, NriModel
 from controller.config.sections.eviction import EvictionModel
+from controller.config.sections.io import IoModel
 from controller.config.sections.knobs import (
     CORE_GROUP,
     CoreSchedulingModel,
-    IoModel,
     MemoryModel,
 )
 from controller.config.sections.kubernetes import KubernetesModel
 from controller.config.sections.law import LawModel
 from controller.config.sections.network import NetworkModel
+from controller.config.sections.pod_classes import CLASS_NAME
 from controller.config.sections.policies import (
     MAX_POLICIES,
     LabelKey,
@@ -40,7 +41,7 @@ from controller.config.sections.policies import (
     PolicyModel,
     Replacements,
 )
-from controller.config.sections.resctrl import RESCTRL_CLASS, ResctrlModel
+from controller.config.sections.resctrl import ResctrlModel
 from controller.config.sections.service_models import ServiceLevelModel
 from controller.config.state_dir import DEFAULT_STATE_DIR
 from controller.core.model import Channel, IndicatorName, Knob, Mode, QosClass
@@ -215,8 +216,10 @@ class ProfileModel(Strict):
     """Channels on which best-effort work may be squeezed for the service."""
     cpu_burst: Annotated[int, duration("0s", "1s")] = raw_default("0s")
     """Unused quota that the service may save for a burst, per period; 0s leaves its burst alone."""
-    resctrl_class: Annotated[str, RESCTRL_CLASS] | None = None
+    resctrl_class: Annotated[str, CLASS_NAME] | None = None
     """Class of resctrl.classes with the service's own cache ways and memory bandwidth."""
+    io_class: Annotated[str, CLASS_NAME] | None = None
+    """Class of io.classes with the weight and limits of the service's own workloads for disks."""
     knobs: dict[Annotated[Knob, Text], KnobModel] = raw_default({})
     """Floor and speed by graded knob; a knob that is not named has its defaults."""
     evict: EvictModel = raw_default({})
@@ -289,7 +292,7 @@ class ConfigModel(Strict):
     memory: MemoryModel = raw_default({})
     """How the memory of best-effort work is limited, so that the kernel kills nothing else."""
     io: IoModel = raw_default({})
-    """Disks on which best-effort work may be limited, with their bandwidths."""
+    """Disks on which best-effort work may be limited, and classes of services for disks."""
     core_scheduling: CoreSchedulingModel = raw_default({})
     """When cookies keep best-effort work off the cores that services run on."""
     law: LawModel = raw_default({})

@@ -141,6 +141,7 @@ def build_profile(
         channels=channels,
         cpu_burst_us=model.cpu_burst // NS_PER_US,
         resctrl_class=model.resctrl_class or "",
+        io_class=model.io_class or "",
         evict_enabled=model.evict.enabled,
         evict_after_ns=model.evict.after,
     )

@@ -195,7 +195,7 @@ def describe_part(part: Part) -> str:
 
 def _in_force(channel: LadderChannel, in_force: InForce) -> Iterator[tuple[Knob, RungReport]]:
     """Yield the rungs of *channel* whose setting is in force: taken and held, or free and not."""
-    held = {each.knob for each in in_force.knobs if each.limits}
+    held = {each.knob for each in in_force.limits}
     asked = {each.knob for each in in_force.of_channel(channel.channel) if each.service}
     for report in channel.ladder.reports():
         if report.knob in held if report.part > 0 else report.knob not in asked:

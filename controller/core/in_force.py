@@ -118,7 +118,8 @@ class InForce:
     ``time_ns`` is that of the snapshot. ``limited`` are the best-effort workloads with a limit, in
     the order of the workloads. ``cpus`` is what those with a quota may use together (``None``: no
     quota is in force), ``unlimited`` the number of best-effort workloads, without the paused ones,
-    that have no quota.
+    that have no quota. ``served`` are cgroups of services and system work, which hold knobs for
+    their own sake.
     """
 
     time_ns: int = 0
@@ -126,6 +127,12 @@ class InForce:
     limited: tuple[Limited, ...] = ()
     cpus: float | None = None
     unlimited: int = 0
+    served: frozenset[CgroupId] = frozenset()
+
+    @property
+    def limits(self) -> tuple[HeldKnob, ...]:
+        """The knobs that take an amount of a resource away from best-effort work."""
+        return tuple(_limits(self.knobs, self.served))
 
     def of(self, cgroup: CgroupId) -> Limited | None:
         """Return what limits the workload of *cgroup*; ``None``: nothing does."""
@@ -133,7 +140,7 @@ class InForce:
 
     def of_channel(self, channel: Channel) -> tuple[HeldKnob, ...]:
         """Return the limits that *channel* asked for."""
-        return tuple(each for each in self.knobs if each.channel is channel and each.limits)
+        return tuple(each for each in self.limits if each.channel is channel)
 
 
 def key_of(each: Action | KnobReading | HeldKnob) -> KnobKey:
@@ -203,14 +210,15 @@ def in_force(
     knobs: tuple[HeldKnob, ...],
     best_effort: Mapping[CgroupId, Workload],
     paused: Mapping[CgroupId, Workload] = MappingProxyType({}),
+    served: frozenset[CgroupId] = frozenset(),
 ) -> InForce:
     """Return the record of *knobs*; *best_effort* are the workloads that may be limited now.
 
-    The *paused* ones are limited until their knobs are restored.
+    The *paused* ones are limited until their knobs are restored. *served*: see ``InForce``.
     """
-    limits = [each for each in knobs if each.limits]
+    limits = [*_limits(knobs, served)]
     if not limits:
-        return InForce(time_ns=time_ns, knobs=knobs, unlimited=len(best_effort))
+        return InForce(time_ns=time_ns, knobs=knobs, unlimited=len(best_effort), served=served)
     limited = tuple(_limited(limits, {**best_effort, **paused} if paused else best_effort))
     with_quota = [each for each in limited if each.cpus is not None]
     return InForce(
@@ -219,7 +227,15 @@ def in_force(
         limited=limited,
         cpus=_sum(with_quota) if with_quota else None,
         unlimited=len(best_effort.keys() - {each.workload.cgroup for each in with_quota}),
+        served=served,
     )
+
+
+def _limits(knobs: Iterable[HeldKnob], served: frozenset[CgroupId]) -> Iterator[HeldKnob]:
+    for each in knobs:
+        is_cgroup = each.target.kind is TargetKind.CGROUP
+        if each.limits and not (is_cgroup and (each.target.scope, each.target.id) in served):
+            yield each
 
 
 def _limited(

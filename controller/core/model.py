@@ -15,6 +15,7 @@ from typing import NamedTuple, NewType
 from controller.core.names import IndicatorName, Knob
 
 __all__ = (
+    "CLASS_KNOBS",
     "SERVICE_KNOBS",
     "STRUCTURAL_KNOBS",
     "Blame",
@@ -44,7 +45,9 @@ __all__ = (
 
 
 class QosClass(StrEnum):
-    """Class of a workload. Those of class system are measured and never changed."""
+    """Class of a workload. Those of class system are measured; only a class for disks or for
+    caches that an administrator gives them changes them.
+    """
 
     SYSTEM = "system"
     LS = "latency-sensitive"
@@ -92,8 +95,11 @@ STRUCTURAL_KNOBS = frozenset(
 )
 
 # Knobs that the agent may move on latency-sensitive workloads: the burst of a service is a part of
-# the value of its cpu.quota. All other knobs of cgroups are moved on best-effort workloads only.
+# the value of its cpu.quota.
 SERVICE_KNOBS = frozenset({Knob.CPU_QUOTA})
+# Knobs that a class sets on workloads that are not best-effort (``Settings.io_classes``). All other
+# knobs of cgroups are moved on best-effort workloads only.
+CLASS_KNOBS = frozenset({Knob.IO_WEIGHT, Knob.IO_MAX})
 
 
 class TargetKind(StrEnum):
@@ -159,9 +165,9 @@ class Workload(NamedTuple):
     because what was learned about one image does not hold for another; empty: not known.
     ``container_of`` is the cgroup of the pod of which this workload is one container; ``None``: it
     is a whole pod, or no pod. ``resctrl_class`` is the class of cache ways and memory
-    bandwidth that a pod has before that of its profile; empty: none. ``request_cpus`` and
-    ``request_memory_bytes`` are what the pod of a service requested, which is only reported;
-    ``None``: nothing, or not known.
+    bandwidth that a pod has before that of its profile, ``io_class`` the one for disks; empty:
+    none. ``request_cpus`` and ``request_memory_bytes`` are what the pod of a service requested,
+    which is only reported; ``None``: nothing, or not known.
     """
 
     name: str
@@ -187,6 +193,7 @@ class Workload(NamedTuple):
     own_memory_at: Target | None = None
     request_cpus: float | None = None
     request_memory_bytes: int | None = None
+    io_class: str = ""
 
     @property
     def whole(self) -> CgroupId:

@@ -7,18 +7,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller.core.model import Channel, IndicatorName, Knob, Mode, Target
+from controller.core.model import (
+    Channel,
+    IndicatorName,
+    Knob,
+    KnobValue,
+    Mode,
+    QosClass,
+    Target,
+    Workload,
+)
 
 __all__ = (
     "DEAD_ZONE",
     "CoreMode",
     "CoreSettings",
     "DiskFacts",
+    "DiskLimits",
     "DiskSpec",
     "EvictionLimits",
     "Gains",
     "HostFacts",
     "IndicatorSpec",
+    "IoClass",
     "IoSettings",
     "KnobLimits",
     "LawSettings",
@@ -31,6 +42,7 @@ __all__ = (
     "ResctrlFacts",
     "SafeState",
     "Settings",
+    "io_class_of",
 )
 
 # The usual half-width of the dead zone around deviation 0, in which a loop keeps its demand. From
@@ -137,8 +149,9 @@ class Profile:
     ``channels`` are those on which best-effort work may be squeezed for the service.
     ``cpu_burst_us`` is the part of its own unused quota that the service may accumulate; 0: its
     burst is not changed. ``resctrl_class`` names the class with the service's cache ways and memory
-    bandwidth; empty: none. ``be_share_min`` is the smallest share of best-effort work in the cause
-    that counts as evidence. Below ``idle_oncpu_ratio`` CPUs the service is idle.
+    bandwidth, ``io_class`` that with its weight and limits for disks; empty: none.
+    ``be_share_min`` is the smallest share of best-effort work in the cause that counts as evidence.
+    Below ``idle_oncpu_ratio`` CPUs the service is idle.
     """
 
     name: str
@@ -152,6 +165,7 @@ class Profile:
     evict_enabled: bool = False
     evict_after_ns: int = 60_000_000_000
     resctrl_class: str = ""
+    io_class: str = ""
 
     @property
     def service_knobs(self) -> frozenset[Knob]:
@@ -207,6 +221,37 @@ class IoSettings(NamedTuple):
 
     disks: tuple[DiskSpec, ...] = ()
     find: bool = True
+
+
+class DiskLimits(NamedTuple):
+    """Limits of a class on one disk of the configuration, see ``DiskSpec``; ``None``: no limit.
+
+    Bytes per second and requests per second, in the order of the kernel (``IO_MAX_KINDS``).
+    """
+
+    device: str
+    rbps: int | None = None
+    wbps: int | None = None
+    riops: int | None = None
+    wiops: int | None = None
+
+
+class IoClass(NamedTuple):
+    """What each workload of a class has for disks, all the time.
+
+    ``weight``: io.weight; ``None``: not changed. ``limits``: the limits of io.max that it has, with
+    the numbers of the disks. ``problem``: what of that has no effect on this host; may be empty.
+    """
+
+    weight: int | None = None
+    limits: KnobValue = KnobValue("max")
+    problem: str = ""
+
+    @property
+    def knobs(self) -> frozenset[Knob]:
+        """The knobs that the class sets, all in ``CLASS_KNOBS``."""
+        weight = () if self.weight is None else (Knob.IO_WEIGHT,)
+        return frozenset(weight if self.limits == "max" else (*weight, Knob.IO_MAX))
 
 
 class DiskFacts(NamedTuple):
@@ -320,7 +365,8 @@ class Settings:
     """The whole configuration of the core, without workloads.
 
     ``mode`` states whether the actions of the planner are written. In observe mode the planner
-    continues as if they had been. ``memory``: the memory guard; ``None``: it is off.
+    continues as if they had been. ``memory``: the memory guard; ``None``: it is off. ``io_classes``
+    are by name.
     """
 
     tick_ns: int
@@ -334,3 +380,15 @@ class Settings:
     eviction: EvictionLimits = field(default_factory=EvictionLimits)
     law: LawSettings = field(default_factory=LawSettings)
     memory: MemoryGuard | None = None
+    io_classes: Mapping[str, IoClass] = field(default_factory=dict)
+
+
+def io_class_of(workload: Workload, profiles: Mapping[str, Profile]) -> str:
+    """Return the name of the class of *workload* for disks; empty: none.
+
+    Best-effort work has none, because the loop moves its weight and limits.
+    """
+    if workload.qos is QosClass.BE:
+        return ""
+    profile = profiles.get(workload.profile)
+    return workload.io_class or ("" if profile is None else profile.io_class)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from controller.core.knob_values import IDLE, lowest_weight
 from controller.core.model import CgroupId, IndicatorName, Knob, Pause, QosClass, Target, Workload
-from controller.core.settings import IndicatorSpec, Profile
+from controller.core.settings import IndicatorSpec, Profile, io_class_of
 from controller.core.tuning import DEFAULT_LIMITS, tightest_limits
 
 __all__ = ("Service", "WorkloadIndex", "unpaused")
@@ -52,7 +52,9 @@ class WorkloadIndex:
     those above a paused workload. ``cpu_limits`` (CPUs) and ``memory_limits``
     (bytes) are the limits that best-effort workloads requested themselves, which hold in any case.
     ``memory_places`` has the cgroup of the memory controller for each of the latter, and
-    ``memory_placed`` all of these.
+    ``memory_placed`` all of these. ``io_classes`` has the class for disks of services and system
+    workloads, without paused services. Knobs of the cgroups in ``served`` take nothing from
+    best-effort work.
     """
 
     def __init__(
@@ -85,6 +87,13 @@ class WorkloadIndex:
         self.services = _services_of(sensitive.values(), profiles, pause)
         services = self.services.values()
         self.paused_services = frozenset(each.name for each in services if each.paused)
+        others = {**by_class[QosClass.LS], **by_class[QosClass.SYSTEM]}
+        self.io_classes = {
+            cgroup: name
+            for cgroup, each in others.items()
+            if each.service not in self.paused_services and (name := io_class_of(each, profiles))
+        }
+        self.served = frozenset(self.sensitive) | self.io_classes.keys()
         in_use = {each.profile.name: each.profile for each in services if not each.paused}
         self.profiles = tuple(in_use.values())
         self.limits = {

@@ -1,16 +1,18 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The disks of this host on which best-effort work can be limited."""
+"""The disks of this host on which workloads can be limited."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import logging
 import os
 from pathlib import Path
 import stat
 
-from controller.core.settings import DiskFacts, DiskSpec, IoSettings
+from controller.core.knob_values import IO_MAX_KINDS, format_disks
+from controller.core.model import KnobValue
+from controller.core.settings import DiskFacts, DiskLimits, DiskSpec, IoSettings
 
-__all__ = ("find_disks", "weighted_disks")
+__all__ = ("find_disks", "find_limits", "weighted_disks")
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,23 @@ def find_disks(settings: IoSettings, block: Path = _BLOCK) -> tuple[DiskFacts, .
     return tuple(known.values())
 
 
+def find_limits(limits: Iterable[DiskLimits]) -> tuple[KnobValue, list[str]]:
+    """Return *limits* of existing disks as a value of io.max, and why the others are left out."""
+    found: dict[tuple[str, str], float] = {}
+    problems = []
+    for device, *amounts in limits:
+        number, problem = _whole_disk(device)
+        if problem:
+            problems.append(f"{device} is ignored: {problem}")
+            continue
+        found |= {
+            (number, kind): amount
+            for kind, amount in zip(IO_MAX_KINDS, amounts, strict=True)
+            if amount is not None
+        }
+    return format_disks(found), problems
+
+
 def weighted_disks(unified: Path | None) -> tuple[str, ...]:
     """Return the disks (``MAJOR:MINOR``) that follow io.weight: those with iocost enabled."""
     if unified is None:
@@ -42,16 +61,22 @@ def weighted_disks(unified: Path | None) -> tuple[str, ...]:
 
 
 def _configured(disk: DiskSpec) -> DiskFacts | None:
-    number, problem = _number(disk.device)
+    number, problem = _whole_disk(disk.device)
+    if problem:
+        _log.warning("io.disks: %s is ignored: %s", disk.device, problem)
+        return None
+    return DiskFacts(number, disk.read_bytes_per_s, disk.write_bytes_per_s)
+
+
+def _whole_disk(device: str) -> tuple[str, str]:
+    """Return MAJOR:MINOR of *device* and, if it is no disk that can be limited, the reason."""
+    number, problem = _number(device)
     directory = Path("/sys/dev/block") / number
     if not problem and not directory.exists():
         problem = "no such disk"
     if not problem and (directory / "partition").exists():
         problem = "it is a partition: use the whole disk"
-    if problem:
-        _log.warning("io.disks: %s is ignored: %s", disk.device, problem)
-        return None
-    return DiskFacts(number, disk.read_bytes_per_s, disk.write_bytes_per_s)
+    return number, problem
 
 
 def _numbers(block: Path) -> Iterator[str]:

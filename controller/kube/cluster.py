@@ -3,7 +3,7 @@
 """The Kubernetes side of the control thread: pods as workloads, profiles, Events, capacity."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 import itertools
 import logging
@@ -14,7 +14,6 @@ import time
 
 from controller.config.profile_set import base_name
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
-from controller.config.sections.resctrl import ResctrlClass
 from controller.config.sections.service_sources import PodAddress
 from controller.config.workload_rules import DEFAULT_PROFILE
 from controller.core.decision import Plan
@@ -44,6 +43,7 @@ from controller.kube.state import ClusterState
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.other_agents import Holds, OtherAgents
 from controller.workloads.pods.pod import RuntimePod
+from controller.workloads.pods.pod_class import NO_CLASSES, PodClasses
 from controller.workloads.pods.profile_choice import ChooseProfile, profile_chooser, replacing
 from controller.workloads.pods.source import KubernetesSource, merge_with_configured
 
@@ -69,7 +69,7 @@ class Cluster:
 
     :param cgroup_changes: see ``PodCgroups``.
     :param store: see ``ClusterCapacity``.
-    :param runtime_pods: and *resctrl_classes*, see ``KubernetesSource``.
+    :param runtime_pods: and *pod_classes*, see ``KubernetesSource``.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Cluster:
         cgroup_changes: Callable[[], int | None],
         store: Store,
         runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
-        resctrl_classes: Sequence[ResctrlClass] = (),
+        pod_classes: PodClasses = NO_CLASSES,
     ) -> None:
         self._config = config
         rules = ClassRules(
@@ -101,7 +101,7 @@ class Cluster:
             cgroup_changes,
             runtime_pods,
             config.profiles.label_keys,
-            resctrl_classes,
+            pod_classes,
         )
         self._events = events = Events(self._api, self._worker, config.node, enabled=config.events)
         pod_of = self._source.pod_of

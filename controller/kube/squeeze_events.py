@@ -62,7 +62,7 @@ class SqueezeEvents:
             if verdict.text.startswith(SLOW):
                 self._emit_slow(verdict.subject, plan)
         demands = {demand.channel: demand for demand in plan.demands}
-        held = {(each.channel, each.service): None for each in in_force.knobs if each.limits}
+        held = {(each.channel, each.service): None for each in in_force.limits}
         for asked_by, served in held:
             if asked_by in demands and served is not None:
                 self._update_service(demands[asked_by], served, plan, mode)

@@ -28,6 +28,7 @@ from controller.core.model import (
     Workload,
     WorkloadSample,
 )
+from controller.core.writes.io_classes import IoClassState
 from controller.host.pause_file import PauseState
 from controller.host.sources import SourceProblem, SourceState
 from controller.host.state_dir import StateDirState
@@ -140,6 +141,7 @@ class TickReport:
     measured_by_netns: frozenset[CgroupId] = frozenset()
     monitor: MonitorState | None = None
     control_group: GroupState = field(default_factory=GroupState)
+    io_classes: tuple[IoClassState, ...] = ()
     probe_fallbacks: Mapping[str, str] = field(default_factory=dict)
     cores: CoreState = field(default_factory=CoreState)
     oom: OomState = field(default_factory=OomState)
@@ -331,6 +333,7 @@ class PublishedState:
         yield "links", [_link_status(sample) for sample in report.links]
         yield "link_problems", report.link_problems
         yield "resctrl_group", report.control_group
+        yield "io_classes", report.io_classes
         yield "core_scheduling", report.cores._asdict()
         yield "oom_order", report.oom._asdict()
         yield "config_problem", report.config_problem

@@ -1,31 +1,27 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sections ``memory``, ``io`` and ``core_scheduling``: settings of single knobs.
+"""The sections ``memory`` and ``core_scheduling``: settings of single knobs.
 
 The limits of graded knobs (floor, speed) are in profiles; these sections are about the host.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from controller.config.fields import RATIO, Quantity, Strict, Text, duration, raw_default
-from controller.core.settings import CoreMode, CoreSettings, DiskSpec, IoSettings, MemoryGuard
-from controller.core.units import UnitError, parse_bytes
+from controller.core.settings import CoreMode, CoreSettings, MemoryGuard
+from controller.core.units import parse_bytes
 
 __all__ = (
     "CORE_GROUP",
     "CoreSchedulingModel",
-    "IoModel",
     "MemoryAmount",
     "MemoryModel",
     "build_core_scheduling",
-    "build_io",
     "build_memory",
 )
 
-_DEVICE = r"^(/dev/[A-Za-z0-9][A-Za-z0-9._/-]*|[0-9]{1,4}:[0-9]{1,7})$"
 # Name of a group of core scheduling; also valid as the value of a Kubernetes label.
 CORE_GROUP = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 
@@ -63,43 +59,6 @@ def build_memory(model: MemoryModel) -> MemoryGuard | None:
     margin = None if model.margin == "auto" else model.margin
     capacity = None if model.capacity == "auto" else model.capacity
     return MemoryGuard(margin, capacity) if model.guard else None
-
-
-def _parse_rate(text: str) -> int:
-    size, slash, second = text.partition("/")
-    if not slash or second.strip() != "s":
-        raise UnitError(f"{text!r} is not a rate such as 500MB/s")
-    return parse_bytes(size)
-
-
-_RATE = Quantity(
-    _parse_rate, r"^[0-9]+(\.[0-9]+)? *(k|M|G|Ki|Mi|Gi|Ti)B */ *s$", "1MB/s", "1000GB/s"
-)
-
-
-class DiskModel(Strict):
-    """The bandwidth of a disk, of which limits are a share."""
-
-    read: Annotated[int, _RATE]
-    """Bytes per second that the disk can read, such as 2GB/s; limits are shares of it."""
-    write: Annotated[int, _RATE]
-    """Bytes per second that the disk can write, such as 1GB/s; limits are shares of it."""
-
-
-class IoModel(Strict):
-    """The disks on which best-effort work may be limited."""
-
-    find: bool = raw_default(default=True)
-    """Limit best-effort work on all disks of the host; false: on those of disks only."""
-    disks: dict[Annotated[str, Field(pattern=_DEVICE)], DiskModel] = raw_default({})
-    """Disks with a known bandwidth, by path such as /dev/nvme0n1 or by number such as 259:0."""
-
-
-def build_io(model: IoModel) -> IoSettings:
-    """Return the checked section ``io``, bandwidths in bytes per second."""
-    disks: Mapping[str, DiskModel] = model.disks
-    known = (DiskSpec(name, disk.read, disk.write) for name, disk in disks.items())
-    return IoSettings(tuple(known), model.find)
 
 
 class CoreSchedulingModel(Strict):

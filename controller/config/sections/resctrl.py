@@ -5,16 +5,20 @@
 The limits of best-effort work are in profiles, because they move. Those of a class stay.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from controller.config.fields import RATIO, RATIO_OF_LIMIT, Strict, raw_default
+from controller.config.sections.pod_classes import (
+    CLASS_NAME,
+    KoordinatorClass,
+    find_claimed_twice,
+)
 from controller.config.yaml_document import Document, Loc
 
 __all__ = (
-    "RESCTRL_CLASS",
     "ResctrlClass",
     "ResctrlConfig",
     "ResctrlModel",
@@ -25,8 +29,6 @@ _PREFIX = "sweetpoint-"
 _GROUP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 # Directories of the kernel in the root of the resctrl file system.
 _KERNEL_DIRECTORIES = frozenset({"info", "mon_data", "mon_groups"})
-# Name of a class; also valid as the value of a Kubernetes label.
-RESCTRL_CLASS = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?$")
 
 
 class ResctrlClassModel(Strict):
@@ -38,7 +40,7 @@ class ResctrlClassModel(Strict):
     """Begin and end of the class's part of the cache ways; parts of two classes may overlap."""
     mb: Annotated[float, RATIO_OF_LIMIT] = raw_default("100%")
     """Most memory bandwidth, as a share of the hardware's scale; 100% is no limit."""
-    koordinator: list[Literal["LSE", "LSR", "LS", "SYSTEM"]] = raw_default([])
+    koordinator: list[KoordinatorClass] = raw_default([])
     """Values of the label koordinator.sh/qosClass, or defaults of koordlet without it, whose pods
     have this class."""
     annotation: bool = False
@@ -70,7 +72,7 @@ class ResctrlModel(Strict):
     groups."""
     rmid_reserve: Annotated[int, Field(ge=0, le=100_000)] = 4
     """Monitoring ids that stay free for other programs."""
-    classes: dict[Annotated[str, RESCTRL_CLASS], ResctrlClassModel] = raw_default({})
+    classes: dict[Annotated[str, CLASS_NAME], ResctrlClassModel] = raw_default({})
     """Fixed limits by the name of a class, for services and system workloads; each class with a
     workload takes a control group."""
 
@@ -150,14 +152,10 @@ def build_resctrl(document: Document, model: ResctrlModel, problems: list[str]) 
         rmid_reserve=model.rmid_reserve,
         classes=classes,
     )
-    owners: dict[str, str] = {}
     for each in classes:
         loc: Loc = ("resctrl", "classes", each.name)
         if each.group == model.group:
             text = f"the group {each.group} is that of best-effort work: choose another name"
             problems.append(document.problem(loc, text))
-        for value in sorted(each.koordinator):
-            if (owner := owners.setdefault(value, each.name)) != each.name:
-                text = f"{value} already belongs to the class {owner!r}"
-                problems.append(document.problem((*loc, "koordinator"), text))
+    problems += find_claimed_twice(document, "resctrl", classes)
     return config

@@ -163,10 +163,10 @@ class KnobEntry:
 
     def reapply(self, value: KnobValue, now_ns: int) -> Reapply:
         """Return whether *value* may be written over the foreign one now; if so, count that."""
-        if not is_stricter(self.knob, value, self.original):
-            return Reapply(False)
         if self.routine:
             return self._repeat(now_ns)
+        if not is_stricter(self.knob, value, self.original):
+            return Reapply(False)
         times = tuple(each for each in self.reapplied_ns if each > now_ns - KEEP_NS)
         self.reapplied_ns = times
         if len(times) >= 3:

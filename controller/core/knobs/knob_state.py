@@ -236,7 +236,7 @@ class KnobState:
             self._workloads, self._record = workloads, None
         if self._record is None:
             knobs = tuple(each.held for each in self._all() if each.held is not None)
-            self._record = in_force(self._time_ns, knobs, *workloads)
+            self._record = in_force(self._time_ns, knobs, *workloads, index.served)
         elif self._record.time_ns != self._time_ns:
             self._record = replace(self._record, time_ns=self._time_ns)
         return self._record

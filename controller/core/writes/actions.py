@@ -3,8 +3,9 @@
 """The writes of a plan: what the grants, the rungs and the policies ask for, in one order.
 
 Two policies of two states stand beside the channels: sched-idle and core scheduling. A knob that is
-held on a target on which the agent may not hold it any more is restored. The one knob of services
-themselves is the CFS burst, ``cpu_burst`` of a profile; all others belong to best-effort workloads.
+held on a target on which the agent may not hold it any more is restored. Services themselves have
+the CFS burst, ``cpu_burst`` of a profile, and the knobs of a class for disks (``io_classes``); all
+others belong to best-effort workloads.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from controller.core.knob_values import Quota, cpus_of, format_quota, parse_quot
 from controller.core.knobs.grants import GrantValues
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import (
+    CLASS_KNOBS,
     SERVICE_KNOBS,
     CgroupId,
     Channel,
@@ -29,6 +31,7 @@ from controller.core.model import (
 )
 from controller.core.settings import SafeState, Settings
 from controller.core.workload_index import Service, WorkloadIndex
+from controller.core.writes.io_classes import class_actions
 from controller.core.writes.switches import CookieGate, SchedIdlePolicy
 
 __all__ = ("PlanActions",)
@@ -89,6 +92,7 @@ class PlanActions:
         if context.resync:
             quotas.extend(_restore_ineligible(context))
             actions.extend(_service_actions(index, knobs, now_ns))
+            actions.extend(class_actions(index, self._settings.io_classes, knobs, now_ns))
         actions.extend(sorted(quotas, key=_write_order))
         for channel in channels.ladders:
             actions.extend(channel.ladder.actions(context, partial(reason_of, channel.loops)))
@@ -123,8 +127,7 @@ def _restore_ineligible(context: TickContext, *, released: bool = False) -> list
     actions = []
     for target, knob in knobs.held():
         if released or not _is_eligible(target, knob, index):
-            is_paused = released or target.place in index.paused
-            text = "paused" if is_paused else "no longer a best-effort workload"
+            text = "paused" if released else _why_ineligible(target.place, index)
             action = knobs.restore(*target.place, knob, text, context.now_ns)
             if action is not None:
                 actions.append(action)
@@ -142,7 +145,15 @@ def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex) -> bool:
         return cgroup in index.memory_targets or cgroup in index.memory_placed
     if knob is Knob.CPU_QUOTA and cgroup in index.quota_targets:
         return True
+    if knob in CLASS_KNOBS and cgroup in index.io_classes:
+        return True
     return cgroup in index.best_effort or (knob in SERVICE_KNOBS and cgroup in index.sensitive)
+
+
+def _why_ineligible(cgroup: CgroupId, index: WorkloadIndex) -> str:
+    if cgroup in index.paused or index.sensitive.get(cgroup) in index.paused_services:
+        return "paused"
+    return "no longer a best-effort workload, and of no class for disks"
 
 
 def _service_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:

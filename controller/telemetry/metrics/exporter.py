@@ -17,6 +17,7 @@ from controller.telemetry.metrics.agent import agent_families, counter_families
 from controller.telemetry.metrics.knobs import (
     control_group,
     core_scheduling,
+    io_classes,
     knob_families,
     oom_order,
 )
@@ -74,6 +75,7 @@ class Exporter:
         yield from perf_counters(report)
         yield from _links(report)
         yield from control_group(report.control_group)
+        yield from io_classes(report.io_classes)
         yield from _pressure(report)
         yield from service_levels(report)
         yield from cache_use(report)

@@ -10,6 +10,7 @@ from controller.core.in_force import InForce
 from controller.core.knob_values import parse_bandwidth, parse_masks
 from controller.core.model import Channel, Knob, KnobReading
 from controller.core.units import NS_PER_SEC
+from controller.core.writes.io_classes import IoClassState
 from controller.reconcilers.core_scheduling import CoreState
 from controller.reconcilers.oom_order import OomState
 from controller.reconcilers.resctrl.control_group import GroupState
@@ -19,6 +20,7 @@ from controller.telemetry.report import TickReport
 __all__ = (
     "control_group",
     "core_scheduling",
+    "io_classes",
     "knob_families",
     "oom_order",
 )
@@ -243,6 +245,28 @@ def control_group(state: GroupState) -> Iterator[Metric]:
         in_force.add_metric([each.name, each.problem], each.present and not each.problem)
         tasks.add_metric([each.name], each.tasks)
     yield from (in_force, tasks)
+
+
+def io_classes(classes: Sequence[IoClassState]) -> Iterator[Metric]:
+    """Yield the families of the classes for disks."""
+    present = GaugeMetricFamily(
+        "sweetpoint_io_class_present",
+        "1 while the weight and limits of a class are in force for all of its workloads.",
+        labels=["class", "reason"],
+    )
+    workloads = GaugeMetricFamily(
+        "sweetpoint_io_class_workloads", "Workloads with a class for disks.", labels=["class"]
+    )
+    lacking = GaugeMetricFamily(
+        "sweetpoint_io_class_lacking_workloads",
+        "Workloads with a class for disks whose weight or limits are not in force.",
+        labels=["class"],
+    )
+    for each in classes:
+        present.add_metric([each.name, each.problem], each.present)
+        workloads.add_metric([each.name], each.workloads)
+        lacking.add_metric([each.name], each.lacking)
+    yield from (present, workloads, lacking)
 
 
 def core_scheduling(state: CoreState) -> Iterator[Metric]:

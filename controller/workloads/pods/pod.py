@@ -53,6 +53,7 @@ _PREFIXES = (
     "kubernetes.io/config.",
     "app.kubernetes.io/",
     "rdt.resources.beta.kubernetes.io/",
+    "blockio.resources.beta.kubernetes.io/",
 )
 _LABELS = frozenset({"app", "k8s-app", "koord-app", "pod-template-hash"})
 # The value of a label has at most 63 characters, an annotation up to 256 KiB. The longest one that

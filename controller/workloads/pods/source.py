@@ -34,13 +34,12 @@ containers here. A pod that shares a cgroup with a configured workload is left t
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 import itertools
 import operator
 
 from controller.config.profile_set import base_name
-from controller.config.sections.resctrl import ResctrlClass
 from controller.config.sections.service_sources import PodAddress
 from controller.core.model import CgroupId, QosClass, Workload
 from controller.core.units import NS_PER_SEC
@@ -54,9 +53,15 @@ from controller.workloads.pods.containers import (
 )
 from controller.workloads.pods.identity import core_group, evictable, service_name
 from controller.workloads.pods.pod import Pod, PodError, Pods, RuntimePod, parse_runtime_pod
+from controller.workloads.pods.pod_class import (
+    FOR_CACHES,
+    FOR_DISKS,
+    NO_CLASSES,
+    PodClasses,
+    choose_class,
+)
 from controller.workloads.pods.profile_choice import ChooseProfile
 from controller.workloads.pods.requests import network_limit
-from controller.workloads.pods.resctrl_class import resctrl_class
 
 __all__ = ("KubernetesSource", "merge_with_configured")
 
@@ -136,7 +141,7 @@ class KubernetesSource:
     :param runtime_pods: returns the pods that the container runtime reported, by UID; must not
         block, and return another object after a change.
     :param label_keys: see ``parse_pod``.
-    :param resctrl_classes: the configured classes, one of which a pod may have.
+    :param pod_classes: the configured classes, of each kind one of which a pod may have.
     """
 
     def __init__(
@@ -149,13 +154,13 @@ class KubernetesSource:
         cgroup_changes: Callable[[], int | None] = lambda: None,
         runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
         label_keys: frozenset[str] = frozenset(),
-        resctrl_classes: Sequence[ResctrlClass] = (),
+        pod_classes: PodClasses = NO_CLASSES,
     ) -> None:
         self._layout = layout
         self._pods = pods
         self._runtime_pods = runtime_pods
         self._label_keys = label_keys
-        self._resctrl_classes = resctrl_classes
+        self._pod_classes = pod_classes
         self._reported = _NONE_REPORTED
         self._rules = rules
         self._names = names
@@ -358,10 +363,13 @@ class KubernetesSource:
         pod, cgroup, qos = entry.pod, entry.cgroup, classified.qos
         name = f"pod:{cgroup.uid}" if pod is None else pod.key
         problems = [classified.problem]
-        service, profile, group, limits = name, "", "", ""
+        service, profile, group, for_caches, for_disks = name, "", "", "", ""
         if pod is not None:
             problems += [f"{key}: too long, not read" for key in pod.oversized]
-            limits, problem = resctrl_class(pod, qos, self._resctrl_classes)
+            classes = self._pod_classes
+            for_caches, problem = choose_class(pod, qos, classes.resctrl, FOR_CACHES)
+            problems.append(problem)
+            for_disks, problem = choose_class(pod, qos, classes.io, FOR_DISKS)
             problems.append(problem)
         if qos is QosClass.LS:
             chosen, problem, derived = choose(pod)
@@ -396,7 +404,8 @@ class KubernetesSource:
             limit_egress_bytes_per_s=network.egress,
             limit_ingress_bytes_per_s=network.ingress,
             image="" if serving is None else serving.image_key,
-            resctrl_class=limits,
+            resctrl_class=for_caches,
+            io_class=for_disks,
             request_cpus=None if serving is None else serving.request_cpus,
             request_memory_bytes=None if serving is None else serving.request_memory_bytes,
         )

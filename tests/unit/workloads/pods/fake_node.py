@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from controller.config.sections.io import IoClassConfig
 from controller.config.sections.kubernetes_profiles import KubeProfilesConfig
 from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import Workload
@@ -14,6 +15,7 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.pod import Pod, Pods, RuntimePod
+from controller.workloads.pods.pod_class import PodClasses
 from controller.workloads.pods.profile_choice import ProfileChoice, profile_chooser
 from controller.workloads.pods.source import KubernetesSource
 from tests.support.kube.pods import profiles
@@ -51,6 +53,7 @@ class Node:
         rules = ClassRules(own_uid=OWN)
         self.told: dict[str, RuntimePod] = {}
         self.classes: list[ResctrlClass] = []
+        self.io_classes: list[IoClassConfig] = []
         self.source = KubernetesSource(
             layout,
             lambda: self.pods,
@@ -58,7 +61,7 @@ class Node:
             roots,
             names,
             runtime_pods=lambda: self.told,
-            resctrl_classes=self.classes,
+            pod_classes=PodClasses(self.classes, self.io_classes),
         )
         self.now_s = 0
 

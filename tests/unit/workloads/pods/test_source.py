@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from controller.config.sections.io import IoClassConfig
 from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import CgroupId, QosClass, Target, TargetKind, Workload
 from controller.host.facts import memory_bytes, possible_cpus
@@ -103,6 +104,24 @@ def test_the_class_of_resctrl_that_the_pod_chooses(node: Node) -> None:
     assert [each.name for each in node.source.workloads_of({uid(2)})] == ["shop/p2"]
     ((refused, problem),) = node.source.problems
     assert refused.key == "shop/p2" and "'lead' is no class" in problem
+
+
+def test_the_class_for_disks_that_the_pod_chooses(node: Node) -> None:
+    node.io_classes.append(IoClassConfig("bulk", weight=20, annotation=True))
+    key = "blockio.resources.beta.kubernetes.io/pod"
+    found = node.run(
+        pod(1, annotations={key: "bulk"}),
+        pod(2, annotations={key: "lead"}),
+        pod(3, "BestEffort", annotations={key: "bulk"}),
+    )
+    assert {each.name: each.io_class for each in found} == {
+        "shop/p1": "bulk",
+        "shop/p2": "",
+        "shop/p3": "",
+    }
+    problems = {pod.key: text for pod, text in node.source.problems}
+    assert "'lead' is no class" in problems["shop/p2"]
+    assert "best-effort work has no class" in problems["shop/p3"]
 
 
 @pytest.mark.parametrize(

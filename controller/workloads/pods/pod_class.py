@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Choice of the class of cache ways and memory bandwidth (``resctrl.classes``) of a pod.
+"""Choice of the class of a pod: for caches (``resctrl.classes``), for disks (``io.classes``).
 
 The first of these that names a configured class decides: the annotation that containerd reads too,
 for classes with ``annotation``; Koordinator's class; later the profile of the pod. A service
@@ -9,31 +9,47 @@ without the label of Koordinator's class has LSR if it is Guaranteed, else LS, a
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from controller.config.sections.io import IoClassConfig
+from controller.config.sections.pod_classes import PodClass
 from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import QosClass
 from controller.workloads.pods.classify import KOORDINATOR_LABEL
 from controller.workloads.pods.pod import Pod
 
-__all__ = ("resctrl_class",)
+__all__ = ("FOR_CACHES", "FOR_DISKS", "NO_CLASSES", "PodClasses", "choose_class")
 
-_FOR_POD = "rdt.resources.beta.kubernetes.io/pod"
-_FOR_CONTAINER = "rdt.resources.beta.kubernetes.io/container."
+# What keys of containerd's annotations begin with.
+FOR_CACHES = "rdt.resources.beta.kubernetes.io/"
+FOR_DISKS = "blockio.resources.beta.kubernetes.io/"
 
 
-def resctrl_class(
-    pod: Pod, qos: QosClass, classes: Sequence[ResctrlClass]
+class PodClasses(NamedTuple):
+    """The configured classes that a pod may have."""
+
+    resctrl: Sequence[ResctrlClass] = ()
+    io: Sequence[IoClassConfig] = ()
+
+
+NO_CLASSES = PodClasses()
+
+
+def choose_class(
+    pod: Pod, qos: QosClass, classes: Sequence[PodClass], keys: str
 ) -> tuple[str, str | None]:
     """Return the class of *pod*, empty for none, and the problem with its annotation, if any.
 
-    Without *classes* annotations are the business of the container runtime.
+    Without *classes* annotations are the business of the container runtime. *keys* is what those
+    for *classes* begin with.
     """
     if not classes:
         return "", None
-    wanted = pod.annotations.get(_FOR_POD, "")
-    problem = _problem(wanted, qos, classes)
-    if any(key.startswith(_FOR_CONTAINER) for key in pod.annotations):
-        problem = f"{_FOR_CONTAINER}*: only {_FOR_POD} is followed"
+    key = f"{keys}pod"
+    wanted = pod.annotations.get(key, "")
+    problem = _problem(key, wanted, qos, classes)
+    if any(each.startswith(f"{keys}container.") for each in pod.annotations):
+        problem = f"{keys}container.*: only {key} is followed"
     if qos is QosClass.BE:
         return "", problem
     if wanted and problem is None:
@@ -43,11 +59,11 @@ def resctrl_class(
     return next((each.name for each in classes if given in each.koordinator), ""), problem
 
 
-def _problem(wanted: str, qos: QosClass, classes: Sequence[ResctrlClass]) -> str | None:
+def _problem(key: str, wanted: str, qos: QosClass, classes: Sequence[PodClass]) -> str | None:
     if not wanted:
         return None
     allowed = [each.name for each in classes if each.annotation]
     if wanted not in allowed:
         names = ", ".join(allowed) or "none"
-        return f"{_FOR_POD}={wanted[:64]!r} is no class that pods may choose (these: {names})"
-    return f"{_FOR_POD}: best-effort work has no class" if qos is QosClass.BE else None
+        return f"{key}={wanted[:64]!r} is no class that pods may choose (these: {names})"
+    return f"{key}: best-effort work has no class" if qos is QosClass.BE else None

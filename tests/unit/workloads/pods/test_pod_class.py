@@ -1,15 +1,16 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""The class of cache ways and bandwidth of a pod: its annotation, Koordinator's class, none."""
+"""The class of a pod for caches or for disks: its annotation, Koordinator's class, none."""
 
 from dataclasses import replace
 
 import pytest
 
+from controller.config.sections.io import IoClassConfig
 from controller.config.sections.resctrl import ResctrlClass
 from controller.core.model import QosClass
 from controller.workloads.pods.pod import Pod
-from controller.workloads.pods.resctrl_class import resctrl_class
+from controller.workloads.pods.pod_class import FOR_CACHES, FOR_DISKS, choose_class
 
 FOR_POD = "rdt.resources.beta.kubernetes.io/pod"
 GOLD = ResctrlClass("gold", 0, 1, 1, annotation=True)
@@ -44,7 +45,7 @@ def pod(qos_class: str = "Burstable", label: str = "", wanted: str = "") -> Pod:
     ],
 )
 def test_the_first_statement_about_the_pod_counts(given: Pod, qos: QosClass, expected: str) -> None:
-    assert resctrl_class(given, qos, CLASSES) == (expected, None)
+    assert choose_class(given, qos, CLASSES, FOR_CACHES) == (expected, None)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +70,22 @@ def test_the_first_statement_about_the_pod_counts(given: Pod, qos: QosClass, exp
 def test_an_annotation_that_is_not_followed_is_a_problem(
     annotations: dict[str, str], qos: QosClass, expected: str, problem: str
 ) -> None:
-    found, text = resctrl_class(replace(pod(), annotations=annotations), qos, CLASSES)
+    found, text = choose_class(replace(pod(), annotations=annotations), qos, CLASSES, FOR_CACHES)
     assert found == expected
     assert text is not None and problem in text
 
 
 def test_without_classes_annotations_are_the_runtime_s_business() -> None:
-    assert resctrl_class(pod(wanted="gold"), QosClass.LS, ()) == ("", None)
+    assert choose_class(pod(wanted="gold"), QosClass.LS, (), FOR_CACHES) == ("", None)
+
+
+def test_a_class_for_disks_has_an_annotation_of_its_own() -> None:
+    bulk = IoClassConfig("gold", weight=20, annotation=True)
+    key = "blockio.resources.beta.kubernetes.io/pod"
+    chosen = replace(pod(wanted="ls"), annotations={key: "gold"})
+    assert choose_class(chosen, QosClass.LS, (bulk,), FOR_DISKS) == ("gold", None)
+    found, text = choose_class(
+        replace(pod(), annotations={key: "lead"}), QosClass.LS, (bulk,), FOR_DISKS
+    )
+    assert found == "" and text is not None and text.startswith(f"{key}='lead' is no class")
+    assert choose_class(pod(wanted="gold"), QosClass.LS, (bulk,), FOR_DISKS) == ("", None)
