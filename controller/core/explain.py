@@ -132,7 +132,6 @@ class DecisionLog:
             text += f", best-effort caused {caused:.0%} of its wait"
             text += _other_culprit(demand, causes)
         text += f"; {self._would}{_with_reason(channel.loops, _quota(before, in_force))}"
-        text += _earlier(channel.loops, before, in_force)
         if total is not None:
             culprits = context.tracker.blame.blame_for(demand.service or "")
             text += _largest_cut(in_force, culprits)
@@ -293,16 +292,6 @@ def _quota(before: float | None, in_force: InForce) -> str:
 
 def _is_as_before(before: float | None, total: float) -> bool:
     return before is not None and format_cpus(before) == format_cpus(total)
-
-
-def _earlier(loops: ChannelLoops, before: float | None, in_force: InForce) -> str:
-    """Return that a quota fell before a state in which nothing is taken, and is told only now."""
-    total = in_force.cpus
-    if not loops.is_ruled_out or total is None or _is_as_before(before, total):
-        return ""
-    channels = {each.channel for each in in_force.knobs if each.knob is Knob.CPU_QUOTA}
-    fell = before is None or total < before
-    return " by the squeeze before" if fell and channels == {Channel.CPU} else ""
 
 
 def _largest_cut(in_force: InForce, culprits: Mapping[CgroupId, float]) -> str:

@@ -107,9 +107,11 @@ def test_two_culprits_and_a_pause_of_one(data_dir: Path, explain: Explain) -> No
     assert "limited for" in text and "because of web-0 on cpu" in text
     assert "cpu.quota of /batch-0: unlimited -> 0." in text
 
-    (other,) = incidents(explain, "batch-1", "squeeze")
+    other, again = incidents(explain, "batch-1", "squeeze")
     assert other["culprits"] == suffering["culprits"]
     assert other["own_share"] == shares["batch-1"]
+    # For a moment the paused culprit explains the wait.
+    assert begins["began"] <= other["ended"] < again["began"] <= ends["began"]
     assert incidents(explain, "batch-1", "note") == []
     # While one culprit is paused, the squeeze of the other is not enough: all are limited.
     for squeeze in incidents(explain, "batch-2", "squeeze"):

@@ -75,9 +75,7 @@ class Users(NamedTuple):
     Workloads with ``requests`` that do the same harm get amounts in proportion to them, and so are
     their floors. ``harmless`` ones are not limited as long as they would hardly be cut.
 
-    Of ``innocent`` work, which a service does not suffer from, no amount falls while the demand
-    does, and no other workload is limited. Without demand each amount is at least twice what the
-    workload wants. ``steady``: the amounts are those of ``SteadyAmounts``.
+    ``steady``: the amounts are those of ``SteadyAmounts``.
     """
 
     number: int
@@ -86,7 +84,6 @@ class Users(NamedTuple):
     parents: Mapping[CgroupId, CgroupId] = MappingProxyType({})
     requests: Mapping[CgroupId, float] = MappingProxyType({})
     harmless: Set[CgroupId] = frozenset()
-    innocent: bool = False
     steady: bool = False
 
 
@@ -177,10 +174,8 @@ class ProportionalAllocator:
             divided, lowered = self._divide(demand, harm, users)
             before = self.grants, self.common
             self._grant(divided, users if lowered else users._replace(parents={}), now_ns)
-            if was_engaged and (demand <= 0 or users.innocent):
+            if was_engaged and demand <= 0:
                 self._keep(*before)
-                if demand <= 0 and users.innocent:
-                    self._give_back()
             self._allocated_ns = now_ns
         return self.amounts
 
@@ -286,15 +281,6 @@ class ProportionalAllocator:
         self.grants = _at_least(self.grants, grants)
         self.common = _at_least(self.common, common)
         self.amounts = self.grants | self.common
-
-    def _give_back(self) -> None:
-        """Limit nothing to less than twice its want.
-
-        A want is not above the grant that limits it, so it can double in each second.
-        """
-        room = {each: 2 * want for each, want in self.wants.items()}
-        self.grants = self.amounts = _at_least(self.grants, room)
-        self.common = {}
 
     def _is_limited(self, cgroup: CgroupId, amount: float, harmless: bool, now_ns: int) -> bool:
         """Return whether *cgroup* has a limit; a harmless one loses it after a hold-off time."""

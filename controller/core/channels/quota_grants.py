@@ -58,19 +58,19 @@ class QuotaGrants:
         present, floor = index.best_effort, index.limits[Knob.CPU_QUOTA].floor
         part = self._shared.part
         demand = max(cpu.demand, part)
-        if demand <= 0 and (not cpu.loops or cpu.loops.safe):
-            # No service to protect, or no data: no hold-off time.
+        loops = cpu.loops
+        if demand <= 0 and (not loops or loops.safe or loops.is_ruled_out):
+            # No service to protect, no data, or another cause: no hold-off time.
             rung.release()
-            if cpu.loops and cpu.settings.safe_state is SafeState.FLOOR:
+            if loops.safe and cpu.settings.safe_state is SafeState.FLOOR:
                 rung.set_floor(floor, len(present))
                 return rung.floors(present, self._parents)
             return rung.amounts
 
-        innocent = cpu.loops.is_ruled_out and part <= 0
         least = max(floor, rung.floor_each)
         new.update(
             *(present, self.blocked, rung.wants, context.tracker.active, least, context.now_ns),
-            squeezed=rung.engaged and demand > 0 and not innocent,
+            squeezed=rung.engaged and demand > 0,
         )
         # What does no harm on the cache channel has no limit where it would hardly be cut for it.
         spares = cpu.settings.law.spare_harmless and cpu.demand <= 0
@@ -82,7 +82,6 @@ class QuotaGrants:
             parents=self._parents,
             requests=index.cpu_requests,
             harmless=context.harm.harmless(charges) if charges else frozenset(),
-            innocent=innocent,
             steady=part > cpu.demand,
         )
         amounts = rung.update(

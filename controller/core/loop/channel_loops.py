@@ -16,13 +16,18 @@ from controller.core.settings import DEAD_ZONE, IndicatorSpec, Profile, Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("ChannelLoops", "IndicatorRouting", "Specs", "choose")
+__all__ = ("RULED_OUT", "ChannelLoops", "IndicatorRouting", "Specs", "choose")
 
 # The indicators of a channel by service. A service without any is left out.
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 
 # So often another channel may be chosen for the own figure of a service.
 _REASSIGN_NS = 10 * NS_PER_SEC
+
+# A service suffers, and no squeeze of best-effort work is for it.
+RULED_OUT = frozenset(
+    {ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE, ChannelState.PAUSED}
+)
 
 # The loops of a service that is not present: nothing is known of it, and nothing is asked.
 _NONE = ServiceLoops("", Channel.CPU)
@@ -137,8 +142,8 @@ class ChannelLoops:
 
     @property
     def is_ruled_out(self) -> bool:
-        """Whether a service suffers, and for another cause than best-effort work."""
-        return self.demand.state in (ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE)
+        """Whether each service that suffers does so for another cause, or is paused."""
+        return self.demand.state in RULED_OUT
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

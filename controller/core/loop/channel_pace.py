@@ -33,7 +33,7 @@ from controller.core.limiters import (
     has_fallen,
     has_risen,
 )
-from controller.core.loop.channel_loops import ChannelLoops
+from controller.core.loop.channel_loops import RULED_OUT, ChannelLoops
 from controller.core.settings import KnobLimits, LawSettings
 from controller.core.units import NS_PER_SEC
 
@@ -186,8 +186,11 @@ class PacedLimiter:
         self.applied = applied
 
     def let_go(self, choice: Demand) -> Demand:
-        """Fall at once to the largest demand of use; return *choice* within it."""
-        most = self.loops.most
+        """Fall at once to the largest demand of use; return *choice* within it.
+
+        None is of use where the services that suffer do so for another cause, or are paused.
+        """
+        most = 0.0 if choice.state in RULED_OUT else self.loops.most
         if most is None or self.applied <= most:
             return choice
         self.jump(most)

@@ -28,7 +28,6 @@ class Stepper:
         self.now_ns = 0
         self.harm: dict[CgroupId, float] | None = {HOG: 1.0, MOUSE: 0.02}
         self.others = 0.2  # CPUs that services need
-        self.innocent = False
         self.requests: dict[CgroupId, float] = {}
 
     def step(
@@ -49,7 +48,6 @@ class Stepper:
             blocked,
             requests=self.requests,
             harmless=harmless,
-            innocent=self.innocent,
         )
         self.rung.ceiling.update(self.now_ns, 1.0, 1.9, self.others)
         return self.rung.update(demand, users, lambda: use, self.now_ns, find_harm, lambda: growth)
@@ -132,45 +130,6 @@ def test_without_demand_no_grant_follows_the_ceiling_down() -> None:
         assert held.keys() == {HOG}
         assert held[HOG] >= first[HOG]
     assert stepper.step(0.1, {HOG: 1.0})[HOG] < first[HOG]
-
-
-def test_innocent_work_gets_back_at_once_what_it_wants() -> None:
-    stepper = Stepper()
-    floor = stepper.step(1.0, {HOG: 0.8})
-    assert floor == {HOG: pytest.approx(FLOOR)}
-    stepper.others = 1.85  # the ceiling is 50 mcpu
-    stepper.innocent = True
-    assert stepper.step(0.0, {HOG: FLOOR})[HOG] >= 0.8
-    stepper.innocent = False
-    assert stepper.step(0.5, {HOG: 0.8})[HOG] < 0.1
-
-
-def test_innocent_work_that_others_held_down_gets_room() -> None:
-    stepper = Stepper()
-    # Among loads of others it used a tenth of what it wants when the squeeze began.
-    stepper.step(1.0, {HOG: 0.15})
-    stepper.others = 1.85  # the ceiling is 50 mcpu
-    stepper.innocent = True
-    used = FLOOR
-    for _ in range(5):
-        used = min(1.5, stepper.step(0.0, {HOG: used})[HOG])
-    assert used == 1.5
-
-
-def test_nothing_more_is_taken_from_innocent_work_while_the_demand_falls() -> None:
-    stepper = Stepper()
-    first = stepper.step(0.3, {HOG: 1.0})
-    stepper.innocent = True
-    stepper.others = 1.8  # the ceiling falls
-    held = stepper.step(0.25, {HOG: 1.0, MOUSE: 1.0})
-    assert held == {HOG: first[HOG]}
-    stepper.others = 0.2
-    for _ in range(9):
-        held = stepper.step(0.05, {HOG: 1.0, MOUSE: 1.0})
-    assert held.keys() == {HOG}
-    assert held[HOG] > first[HOG]
-    stepper.innocent = False
-    assert stepper.step(0.3, {HOG: 1.0, MOUSE: 1.0}).keys() == {HOG, MOUSE}
 
 
 def test_floors_never_take_up_all_of_a_squeeze() -> None:
