@@ -234,7 +234,7 @@ def in_force(
 def _limits(knobs: Iterable[HeldKnob], served: frozenset[CgroupId]) -> Iterator[HeldKnob]:
     for each in knobs:
         is_cgroup = each.target.kind is TargetKind.CGROUP
-        if each.limits and not (is_cgroup and (each.target.scope, each.target.id) in served):
+        if each.limits and not (is_cgroup and each.target.place in served):
             yield each
 
 

@@ -105,6 +105,18 @@ def test_system_work_may_have_a_class_and_best_effort_work_has_none() -> None:
     assert site.values[0] == "100"
 
 
+def test_work_that_becomes_best_effort_loses_its_class_also_where_no_loop_moves_disks() -> None:
+    site = Site("gold", gold=GOLD)
+    settings = site.settings("gold", gold=GOLD)
+    host = replace(settings.host, disks=(), io_weight=False)
+    site.loop.reconfigure(replace(settings, host=host))
+    site.loop.run(1)
+    assert site.values == ("800", LIMITED)
+    site.change(qos=QosClass.BE)
+    site.loop.run(1)
+    assert site.values == OWN
+
+
 def test_an_unknown_class_changes_nothing() -> None:
     site = Site("lead", gold=GOLD)
     site.loop.run(1)

@@ -32,14 +32,16 @@ class _UsedDisks:
     """The disks of a squeeze: those that the services use for which it is made.
 
     A disk stays until the squeeze is let go, however the services use it meanwhile. It is *all*
-    where nothing is known: where requests are not counted, of a service without any that are
-    counted, and of a squeeze that no service asked for.
+    where nothing is known: where requests are not counted, of a service without any in this squeeze
+    that are counted, and of a squeeze that no service asked for.
     """
 
     def __init__(self, all_disks: frozenset[str]) -> None:
         self._all = all_disks
         self.disks: frozenset[str] = frozenset()
+        # Services without a disk in this squeeze, since when, and those with one.
         self._since_ns: dict[str, int] = {}
+        self._found: set[str] = set()
 
     @property
     def are_all(self) -> bool:
@@ -56,16 +58,20 @@ class _UsedDisks:
         """Forget the disks: the squeeze is over."""
         self.disks = frozenset()
         self._since_ns.clear()
+        self._found.clear()
 
     def _asked(self, context: TickContext) -> frozenset[str]:
         in_use, now_ns = context.usage.disks, context.now_ns
-        if not in_use.is_measured or not (context.asking or self.disks):
+        if not self.disks and not (in_use.is_measured and context.asking):
             return self._all
         asked: frozenset[str] = frozenset()
         for name in context.asking:
             found = in_use.of(context.workload_index.services[name].cgroups, now_ns)
-            if not found and now_ns - self._since_ns.setdefault(name, now_ns) >= _WAIT_NS:
-                found = self._all
+            if found:
+                self._found.add(name)
+            elif name not in self._found:
+                waited_ns = now_ns - self._since_ns.setdefault(name, now_ns)
+                found = self._all if waited_ns >= _WAIT_NS else found
             asked |= found
         return asked
 

@@ -16,7 +16,7 @@ from controller.core.settings import DEAD_ZONE, IndicatorSpec, Profile, Settings
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import Service, WorkloadIndex
 
-__all__ = ("RULED_OUT", "ChannelLoops", "IndicatorRouting", "Specs", "choose")
+__all__ = ("ChannelLoops", "IndicatorRouting", "Specs", "choose")
 
 # The indicators of a channel by service. A service without any is left out.
 Specs = Mapping[str, tuple[IndicatorSpec, ...]]
@@ -25,7 +25,7 @@ Specs = Mapping[str, tuple[IndicatorSpec, ...]]
 _REASSIGN_NS = 10 * NS_PER_SEC
 
 # A service suffers, and no squeeze of best-effort work is for it.
-RULED_OUT = frozenset(
+_RULED_OUT = frozenset(
     {ChannelState.SELF, ChannelState.STEAL, ChannelState.NOT_BE, ChannelState.PAUSED}
 )
 
@@ -142,8 +142,13 @@ class ChannelLoops:
 
     @property
     def is_ruled_out(self) -> bool:
-        """Whether each service that suffers does so for another cause, or is paused."""
-        return self.demand.state in RULED_OUT
+        """Whether services suffer for another cause or are paused, and no other needs limits."""
+        return self.rules_out(self.demand)
+
+    def rules_out(self, choice: Demand) -> bool:
+        """Return whether *choice* is for another cause, and no squeeze is for another service."""
+        needed = any(each.may_act and each.charge > 0 for each in self._services.values())
+        return choice.state in _RULED_OUT and not needed
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

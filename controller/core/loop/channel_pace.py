@@ -33,7 +33,7 @@ from controller.core.limiters import (
     has_fallen,
     has_risen,
 )
-from controller.core.loop.channel_loops import RULED_OUT, ChannelLoops
+from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.settings import KnobLimits, LawSettings
 from controller.core.units import NS_PER_SEC
 
@@ -190,7 +190,7 @@ class PacedLimiter:
 
         None is of use where the services that suffer do so for another cause, or are paused.
         """
-        most = 0.0 if choice.state in RULED_OUT else self.loops.most
+        most = 0.0 if self.loops.rules_out(choice) else self.loops.most
         if most is None or self.applied <= most:
             return choice
         self.jump(most)

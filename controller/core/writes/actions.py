@@ -8,7 +8,7 @@ the CFS burst, ``cpu_burst`` of a profile, and the knobs of a class for disks (`
 others belong to best-effort workloads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import partial
 
 from controller.core.channels.channels import Channels
@@ -90,7 +90,8 @@ class PlanActions:
         cache = channels.loops[Channel.CACHE]
         actions += self._cookies.actions(cache, overlap, self._idle.on, context)
         if context.resync:
-            quotas.extend(_restore_ineligible(context))
+            moved = {each.knob for channel in channels.ladders for each in channel.ladder.rungs}
+            quotas.extend(_restore_ineligible(context, moved))
             actions.extend(_service_actions(index, knobs, now_ns))
             actions.extend(class_actions(index, self._settings.io_classes, knobs, now_ns))
         actions.extend(sorted(quotas, key=_write_order))
@@ -118,15 +119,17 @@ def _write_order(action: Action) -> tuple[bool, int]:
     return (not lowers, -depth if lowers else depth)
 
 
-def _restore_ineligible(context: TickContext, *, released: bool = False) -> list[Action]:
+def _restore_ineligible(
+    context: TickContext, moved: Set[Knob] = frozenset(), *, released: bool = False
+) -> list[Action]:
     """Restore the knobs that are held on targets on which the agent may not hold them now.
 
-    *released*: it may hold none.
+    *moved* are the knobs of rungs. *released*: it may hold none.
     """
     index, knobs = context.workload_index, context.knobs
     actions = []
     for target, knob in knobs.held():
-        if released or not _is_eligible(target, knob, index):
+        if released or not _is_eligible(target, knob, index, moved):
             text = "paused" if released else _why_ineligible(target.place, index)
             action = knobs.restore(*target.place, knob, text, context.now_ns)
             if action is not None:
@@ -134,7 +137,7 @@ def _restore_ineligible(context: TickContext, *, released: bool = False) -> list
     return actions
 
 
-def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex) -> bool:
+def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex, moved: Set[Knob]) -> bool:
     """Whether the agent may hold *knob* on *target*."""
     if target.kind is not TargetKind.CGROUP:
         return True
@@ -145,8 +148,8 @@ def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex) -> bool:
         return cgroup in index.memory_targets or cgroup in index.memory_placed
     if knob is Knob.CPU_QUOTA and cgroup in index.quota_targets:
         return True
-    if knob in CLASS_KNOBS and cgroup in index.io_classes:
-        return True
+    if knob in CLASS_KNOBS and (cgroup in index.io_classes or knob not in moved):
+        return cgroup in index.io_classes
     return cgroup in index.best_effort or (knob in SERVICE_KNOBS and cgroup in index.sensitive)
 
 

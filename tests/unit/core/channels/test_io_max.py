@@ -189,6 +189,16 @@ def test_an_old_use_counts_for_ten_seconds_and_a_disk_for_the_whole_squeeze() ->
     assert disks_of(bench.step(0.5, "web", web=ONE)) == [ONE]
 
 
+def test_a_service_that_gets_quiet_or_is_not_counted_for_a_while_keeps_its_disks() -> None:
+    bench = Bench()
+    bench.warm_up(web=ONE)
+    values = [bench.step(0.5, "web", web=ONE)]
+    values += [bench.step(0.5 + n / 100, "web", web="none") for n in range(20)]
+    bench.counts.clear()
+    values += [bench.step(0.8 + n / 100, "web") for n in range(5)]
+    assert {tuple(disks_of(value)) for value in values if value} == {(ONE,)}
+
+
 def test_it_says_which_disks_are_limited() -> None:
     bench = Bench()
     assert bench.rung.describe() == "disks not limited"

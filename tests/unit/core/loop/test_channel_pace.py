@@ -9,6 +9,7 @@ import pytest
 from controller.core.decision import ChannelState
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.channel_pace import PacedLimiter
+from controller.core.loop.service_loops import ServiceLoops
 from controller.core.model import CgroupId, Channel
 from controller.core.planner import Planner
 from controller.core.settings import KnobLimits
@@ -87,3 +88,15 @@ def test_the_demand_rises_fast_and_falls_in_spaced_steps() -> None:
     assert applied(0.0, SECOND_NS + 1) == pytest.approx(0.4)
     assert applied(0.0, 2 * SECOND_NS) == pytest.approx(0.3)
     assert applied(0.35, 2 * SECOND_NS + 1) == 0.35
+
+
+@pytest.mark.parametrize("charge", [0.0, 0.5])
+def test_another_cause_ends_a_squeeze_at_once_unless_another_service_needs_it(
+    charge: float,
+) -> None:
+    services = {"web": ServiceLoops("web", Channel.CPU, charge=charge)}
+    loops = ChannelLoops(Channel.CPU, make_settings(), _services=services)
+    limiter = PacedLimiter(loops, applied=0.6)
+    other = replace(loops.demand, state=ChannelState.NOT_BE, service="db")
+    limiter.let_go(other)
+    assert limiter.applied == (0.6 if charge else 0.0)
