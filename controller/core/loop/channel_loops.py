@@ -147,8 +147,9 @@ class ChannelLoops:
 
     def rules_out(self, choice: Demand) -> bool:
         """Return whether *choice* is for another cause, and no squeeze is for another service."""
-        needed = any(each.may_act and each.charge > 0 for each in self._services.values())
-        return choice.state in _RULED_OUT and not needed
+        return choice.state in _RULED_OUT and not any(
+            each.may_act and each.charge > 0 for each in self._services.values()
+        )
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
