@@ -89,6 +89,11 @@ class Kubectl:
 
         :raises PluginError: it cannot be started.
         """
+        # Ctrl-C interrupts only the main thread: there it could come before the process is noted.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(self._start, arguments).result()
+
+    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         command, nothing, pipe = [*self._command, *arguments], subprocess.DEVNULL, subprocess.PIPE
         with self._lock:
             if self._stopped:
@@ -104,16 +109,20 @@ class Kubectl:
     def end(self, process: subprocess.Popen[bytes]) -> int:
         """End *process* if it runs, and return its exit code."""
         process.kill()
+        code = process.wait()
         with self._lock:
             self._running.discard(process)
-        return process.wait()
+        return code
 
     def stop(self) -> None:
         """End all that run; none is started afterwards."""
         with self._lock:
             self._stopped = True
-            for process in self._running:
-                process.kill()
+            running = list(self._running)
+        for process in running:
+            process.kill()
+        for process in running:
+            process.wait()
 
     def ask(
         self, arguments: Sequence[str], timeout_s: float, most_bytes: int = _MOST_BYTES
