@@ -217,8 +217,8 @@ class Agent:
             # The first tick only reads the counters; indicators are differences of two readings.
             if self._once and self._ticks >= 2:
                 return 0
-            tick_ns, found = self._config.settings.tick_ns, self._looks.expects_tick
-            schedule.pass_due(self._planner.period_ns, tick_ns, found=found)
+            tick_ns, strain = self._config.settings.tick_ns, self._looks.strain
+            schedule.pass_due(self._planner.period_ns, tick_ns, strain=strain)
             overrun = time.monotonic_ns() > schedule.due_ns
             if self._wait():
                 return 0
@@ -265,8 +265,8 @@ class Agent:
                 self._published.between_ticks.clear()
                 self._tick()
                 if woken:
-                    tick_ns, found = self._config.settings.tick_ns, self._looks.expects_tick
-                    self._schedule.pass_woken(now_ns, tick_ns, found=found)
+                    tick_ns, strain = self._config.settings.tick_ns, self._looks.strain
+                    self._schedule.pass_woken(now_ns, tick_ns, strain=strain)
             if due and not self._schedule.was_woken:
                 self._looks.arm()
             self._failed_in_row = 0

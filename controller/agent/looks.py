@@ -18,7 +18,7 @@ from controller.agent.node import Node
 from controller.agent.pauses import Pauses
 from controller.agent.reload import ConfigFollower
 from controller.agent.schedule import Seen, reason_to_tick
-from controller.core.looks import Quiet, TickReason
+from controller.core.looks import Quiet, Strain, TickReason
 from controller.core.model import Snapshot
 from controller.probes.sched_wake import WaitAlarm
 from controller.telemetry.report import PublishedState
@@ -96,6 +96,7 @@ class Looks:
             since_tick_ns=now_ns - self._tick_ns,
             since_look_ns=now_ns - self._look_ns,
             event=None if self._quiet.reason else self._event(now_ns),
+            woken=woken,
         )
         found = reason_to_tick(self._quiet, seen, self._node.sampler.waits_more)
         if woken:
@@ -152,9 +153,9 @@ class Looks:
         return TickReason.WORKLOADS if self._follower.has_news(now_ns) else None
 
     @property
-    def expects_tick(self) -> bool:
-        """Whether the last tick found a reason for the next one."""
-        return self._quiet.reason is not None
+    def strain(self) -> Strain:
+        """How the worst service was in the last tick."""
+        return self._quiet.strain
 
     @property
     def left_out_ns(self) -> int:

@@ -8,7 +8,7 @@ Their files and counters are read once a second, or their windows are a second o
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from controller.core.decision import UNKNOWN, IndicatorStatus, LoopReport
@@ -26,9 +26,10 @@ __all__ = (
     "PressureLimit",
     "Quiet",
     "RatioLimit",
+    "Strain",
     "TickReason",
     "WaitLimit",
-    "reason_in_plan",
+    "strain_in_plan",
 )
 
 # Most time between two ticks while a service is awake: files are read and windows are learned once
@@ -83,6 +84,18 @@ class TickReason(StrEnum):
     RECORDING = "recording"
 
 
+class Strain(IntEnum):
+    """How the worst service of a tick is, relative to its sweet point.
+
+    ``NEAR``: not far below it or above it, or without data. ``HIGH``: so far above it that a few
+    such ticks are enough for a squeeze (``IndicatorLoop.update``).
+    """
+
+    WELL = 0
+    NEAR = 1
+    HIGH = 2
+
+
 class WaitLimit(NamedTuple):
     """How much a workload may wait before a tick judges it.
 
@@ -124,8 +137,9 @@ class PressureLimit(NamedTuple):
 class Quiet:
     """What a tick found: the ``reason`` for which the next look makes a tick in any case.
 
-    Without one, the next tick comes ``longest_ns`` after this one, or when a workload exceeds one
-    of ``waits`` or ``ratios``, or when the kernel tells that it exceeds one of ``pressures``.
+    Without one, the next tick comes when a workload exceeds one of ``waits`` or ``ratios``, or when
+    the kernel tells that it exceeds one of ``pressures``. Else it comes at the next due moment, if
+    ``strain`` shows that a service is not well, or ``longest_ns`` after this one.
     """
 
     reason: TickReason | None = TickReason.START
@@ -133,16 +147,19 @@ class Quiet:
     waits: tuple[WaitLimit, ...] = ()
     ratios: tuple[RatioLimit, ...] = ()
     pressures: tuple[PressureLimit, ...] = ()
+    strain: Strain = Strain.WELL
 
 
-def reason_in_plan(loops: Iterable[LoopReport]) -> TickReason | None:
-    """Return why the services of *loops* need the next tick; ``None``: they do not."""
+def strain_in_plan(loops: Iterable[LoopReport]) -> Strain:
+    """Return how the worst of the services of *loops* is."""
+    strain = Strain.WELL
     for loop in loops:
-        deviations = loop.deviation, loop.filtered_deviation
-        near = any(each is not None and each >= -DEAD_ZONE for each in deviations)
-        if near or loop.status in UNKNOWN:
-            return TickReason.NEAR
-    return None
+        known = [each for each in (loop.deviation, loop.filtered_deviation) if each is not None]
+        if any(each >= 1 for each in known):
+            return Strain.HIGH
+        if any(each >= -DEAD_ZONE for each in known) or loop.status in UNKNOWN:
+            strain = Strain.NEAR
+    return strain
 
 
 class LimitTable:
@@ -156,15 +173,20 @@ class LimitTable:
         self._ratios: tuple[RatioLimit, ...] = ()
         self._pressures: tuple[PressureLimit, ...] = ()
 
-    def update(self, index: WorkloadIndex, loops: tuple[LoopReport, ...]) -> Quiet:
-        """Return what holds until the next tick, for the services of *index* and their *loops*."""
+    def update(
+        self, index: WorkloadIndex, loops: tuple[LoopReport, ...], strain: Strain = Strain.WELL
+    ) -> Quiet:
+        """Return what holds until the next tick, for the services of *index* and their *loops*.
+
+        *strain* is what the last tick found.
+        """
         points = tuple(each.sweet_point for each in loops)
         if index is not self._index or points != self._points:
             self._index, self._points = index, points
             self._make(index, loops)
         asleep = all(each.status is IndicatorStatus.IDLE for each in loops)
         longest_ns = LONGEST_NS if asleep else self._awake_ns
-        return Quiet(None, longest_ns, self._waits, self._ratios, self._pressures)
+        return Quiet(None, longest_ns, self._waits, self._ratios, self._pressures, strain)
 
     def _make(self, index: WorkloadIndex, loops: Iterable[LoopReport]) -> None:
         known = {(each.service, each.indicator): each.sweet_point for each in loops}

@@ -41,7 +41,7 @@ from controller.core.knobs.grants import OWN_LIMIT
 from controller.core.knobs.knob_state import KnobState
 from controller.core.learning.learner import SweetPointLearner
 from controller.core.learning.state import LearnedIndicator
-from controller.core.looks import LimitTable, Quiet, TickReason, reason_in_plan
+from controller.core.looks import LimitTable, Quiet, TickReason, strain_in_plan
 from controller.core.memory import MemoryGuardian
 from controller.core.model import Channel, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
@@ -280,14 +280,12 @@ class Planner:
 
         *in_force* is what ``settle`` returned after it.
         """
+        strain = strain_in_plan(plan.loops)
         if plan.actions or self._is_active or _is_limited(in_force):
-            return Quiet(TickReason.ACTIVE)
+            return Quiet(TickReason.ACTIVE, strain=strain)
         if self._memory.is_near:
-            return Quiet(TickReason.MEMORY)
-        reason = reason_in_plan(plan.loops)
-        if reason is not None:
-            return Quiet(reason)
-        return self._limits.update(self._workload_index, plan.loops)
+            return Quiet(TickReason.MEMORY, strain=strain)
+        return self._limits.update(self._workload_index, plan.loops, strain)
 
     @property
     def _is_active(self) -> bool:

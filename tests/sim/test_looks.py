@@ -62,9 +62,12 @@ def test_a_service_without_neighbours_is_never_squeezed_for(quiet_p99_ns: float)
     assert (share > 0.7) is (quiet_p99_ns < 1.2e6)
 
 
-def onset_to_write_ms(p99_ns: float, phase_ms: int, *, wakes: bool) -> float:
+def onset_to_write_ms(
+    p99_ns: float, phase_ms: int, *, wakes: bool, quiet_p99_ns: float = 60e3
+) -> float:
     """Let the jobs begin to work at a time, while a tick is due every 540 ms."""
-    node = SimulatedNode(1, Plant(p99_ns=p99_ns), request_rate=1000.0)
+    plant = Plant(p99_ns=p99_ns, quiet_p99_ns=quiet_p99_ns)
+    node = SimulatedNode(1, plant, request_rate=1000.0)
     wants, node.wants = node.wants, [0.0 for _ in node.wants]
     settings = make_settings(make_spec(filter_ns=4 * SECOND_NS))
     loop = WokenLoop(node, settings, wakes=wakes)
@@ -84,3 +87,11 @@ def test_the_first_squeeze_comes_sooner_when_the_kernel_tells(p99_ns: float) -> 
     assert max(woken) <= 400
     assert statistics.median(woken) <= 280
     assert sum(woken) < 0.65 * sum(looking)
+
+
+def test_a_service_that_is_always_near_its_sweet_point_waits_no_longer() -> None:
+    phases_ms = range(0, 540, 90)
+    assert all(
+        onset_to_write_ms(1.5e6, phase_ms, wakes=True, quiet_p99_ns=1.5e6) <= 300
+        for phase_ms in phases_ms
+    )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from controller.agent.schedule import Schedule, Seen, reason_to_tick
 from controller.core.decision import Outcome, Plan
 from controller.core.indicators.measurement import BUCKETS
-from controller.core.looks import Quiet, TickReason
+from controller.core.looks import Quiet, Strain, TickReason
 from controller.core.model import QosClass, Snapshot, Workload
 from controller.core.planner import Planner
 from controller.core.settings import Settings
@@ -74,8 +74,8 @@ class Looker:
         self.found: Counter[TickReason | None] = Counter()
 
     @property
-    def expects_tick(self) -> bool:
-        return self._quiet.reason is not None
+    def strain(self) -> Strain:
+        return self._quiet.strain
 
     @property
     def left_out_ns(self) -> int:
@@ -107,7 +107,7 @@ class Looker:
         """Return why a tick is to be made of *snapshot*, if it is."""
         now_ns = snapshot.time_ns
         self._arrays.count(snapshot)
-        seen = Seen(period_ns, now_ns - self._tick_ns, now_ns - self._look_ns, event)
+        seen = Seen(period_ns, now_ns - self._tick_ns, now_ns - self._look_ns, event, woken)
         exceeds = self._arrays.look.exceeds
         reason = reason_to_tick(self._quiet, seen, lambda q: exceeds(self._arrays.view, q))
         self.found[reason] += 1
@@ -179,11 +179,11 @@ class WokenLoop:
                 if not self._schedule.was_woken:
                     self.looker.arm()
                 self._schedule.due_ns = self._now_ns
-                found, period_ns = self.looker.expects_tick, self._planner.period_ns
-                self._schedule.pass_due(period_ns, TICK_NS, found=found)
+                strain, period_ns = self.looker.strain, self._planner.period_ns
+                self._schedule.pass_due(period_ns, TICK_NS, strain=strain)
             elif reason is not None:
-                found = self.looker.expects_tick
-                self._schedule.pass_woken(self._now_ns, TICK_NS, found=found)
+                strain = self.looker.strain
+                self._schedule.pass_woken(self._now_ns, TICK_NS, strain=strain)
             if self._outcomes:
                 return self._now_ns
         return None

@@ -12,9 +12,9 @@ from controller.core.looks import (
     LimitTable,
     PressureLimit,
     RatioLimit,
-    TickReason,
+    Strain,
     WaitLimit,
-    reason_in_plan,
+    strain_in_plan,
 )
 from controller.core.model import CgroupId, Channel, IndicatorName, Pause, QosClass, Workload
 from controller.core.settings import LoadBin
@@ -46,20 +46,21 @@ def index(pause: Pause | None = None, **changes: object) -> WorkloadIndex:
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({}, None),
-        ({"filtered_deviation": -0.2, "deviation": -0.2}, None),
-        ({"deviation": -0.1}, TickReason.NEAR),
-        ({"filtered_deviation": -0.1}, TickReason.NEAR),
-        ({"deviation": None, "filtered_deviation": None}, None),
-        *(({"status": each}, TickReason.NEAR) for each in ("stale", "lost", "implausible")),
+        ({}, Strain.WELL),
+        ({"filtered_deviation": -0.2, "deviation": -0.2}, Strain.WELL),
+        ({"deviation": -0.1}, Strain.NEAR),
+        ({"filtered_deviation": -0.1}, Strain.NEAR),
+        ({"deviation": 0.99}, Strain.NEAR),
+        ({"deviation": 1.0}, Strain.HIGH),
+        ({"filtered_deviation": 1.0}, Strain.HIGH),
+        ({"deviation": None, "filtered_deviation": None}, Strain.WELL),
+        *(({"status": each}, Strain.NEAR) for each in ("stale", "lost", "implausible")),
     ],
 )
-def test_a_service_near_its_sweet_point_or_without_data_needs_the_next_tick(
-    changes: dict[str, object], wanted: TickReason | None
-) -> None:
+def test_how_the_worst_service_is(changes: dict[str, object], wanted: Strain) -> None:
     if "status" in changes:
         changes = {"status": IndicatorStatus(str(changes["status"]))}
-    assert reason_in_plan([FRESH, replace(FRESH, **changes)]) is wanted  # type: ignore[arg-type]
+    assert strain_in_plan([FRESH, replace(FRESH, **changes)]) is wanted  # type: ignore[arg-type]
 
 
 def test_ticks_are_rarer_while_all_services_are_asleep() -> None:
