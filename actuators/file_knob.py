@@ -121,7 +121,12 @@ class StepKnob(ABC, Generic[_Dir]):
 
 
 # By controller, a file that a cgroup with that controller has in every kernel configuration.
-_PERMANENT_FILES = {"cpu": "cpu.weight", "io": "io.stat", "memory": "memory.current"}
+_PERMANENT_FILES = {
+    "cpu": "cpu.weight",
+    "cpuset": "cpuset.cpus",
+    "io": "io.stat",
+    "memory": "memory.current",
+}
 
 
 class CgroupKnob(StepKnob[Cgroup]):

@@ -5,6 +5,7 @@
 from actuators.base import Actuator
 from actuators.core_scheduling.cookie import CoreCookie
 from actuators.cpu import CpuIdle, CpuQuota
+from actuators.cpuset import Cpuset
 from actuators.freezer import freezers
 from actuators.memory_io import IoMax, IoWeight, MemoryHigh, MemoryMax
 from actuators.oom_order import OomOrder
@@ -18,7 +19,7 @@ from controller.host.memory import find_memory
 
 __all__ = ("CGROUP_KNOBS", "build")
 
-CGROUP_KNOBS = (CpuIdle, CpuQuota, MemoryHigh, IoWeight, IoMax)
+CGROUP_KNOBS = (CpuIdle, CpuQuota, Cpuset, MemoryHigh, IoWeight, IoMax)
 
 
 def build(

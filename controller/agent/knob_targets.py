@@ -16,13 +16,14 @@ from controller.workloads.pods.cgroups import kubelet_writes_weight
 __all__ = ("KnobTargets", "target_of")
 
 # Frozen workloads are thawed by what froze them. The planner would restore the knob at once.
-_KNOBS = frozenset(Knob) - {Knob.FREEZE}
+# cpuset.cpus is not read before a CPU is exclusive, which it is on few hosts.
+_KNOBS = frozenset(Knob) - {Knob.FREEZE, Knob.CPUSET}
 
 
 class KnobTargets:
     """The targets of workloads, and the knobs that are read of each target.
 
-    ``ceded``: the knobs that belong to another agent.
+    ``ceded``: the knobs that belong to another agent. ``isolates``: cpuset.cpus is read too.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class KnobTargets:
         self._profiles: Mapping[str, Profile] = {}
         self._io_classes: Mapping[str, IoClass] = {}
         self._own = _KNOBS
+        self.isolates = False
         self.ceded: frozenset[Knob] = frozenset()
 
     def reconfigure(self, settings: Settings) -> None:
@@ -53,8 +55,16 @@ class KnobTargets:
         """Take the knobs that belong to another agent now; return those that did not before."""
         before, self.ceded = self.ceded, ceded
         if ceded != before:
-            self._own = _KNOBS - ceded
+            self._set_own()
         return ceded - before
+
+    def isolate(self) -> None:
+        """Read cpuset.cpus too from now on."""
+        self.isolates = True
+        self._set_own()
+
+    def _set_own(self) -> None:
+        self._own = (_KNOBS | {Knob.CPUSET} if self.isolates else _KNOBS) - self.ceded
 
     def select(self, others: Iterable[Target]) -> dict[Target, frozenset[Knob]]:
         """Return the knobs to read, of the targets of workloads and of *others*.

@@ -105,6 +105,12 @@ class KnobWriter:
         self._workloads = workloads
         self._targets.set_workloads(workloads, change)
 
+    def isolate(self) -> None:
+        """Read cpuset.cpus too from now on, at once."""
+        if not self._targets.isolates:
+            self._targets.isolate()
+            self.refresh_targets()
+
     def poll(self, time_ns: int) -> None:
         """Read a part of the knobs, for the tick of *time_ns*."""
         self._poller.poll(time_ns)

@@ -45,6 +45,7 @@ from controller.core.model import (
 from controller.core.settings import Settings
 from controller.core.workload_index import unpaused
 from controller.host.disks import find_disks, weighted_disks
+from controller.host.exclusive_cpus import SharedCpus
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.memory import find_memory, high_watermark_bytes
 from controller.host.sources import Source
@@ -124,6 +125,10 @@ class Node:
             oom=self.oom,
             enforcing=config.settings.mode is Mode.ENFORCE,
         )
+        follows_kubelet = config.kubernetes is not None and config.kubernetes.static_isolation
+        # The kernel of v1 would refuse the sets that kubelet and runc write.
+        isolates = follows_kubelet and self._layout.version == "v2"
+        self._shared_cpus = SharedCpus() if isolates else None
         self.workloads: tuple[Workload, ...] = ()
         self._pause: Pause | None = None
         self._steered: tuple[Workload, ...] = ()  # paused ones as system workloads
@@ -365,6 +370,9 @@ class Node:
         if self.cluster is not None:
             self.cluster.check()
             self.services.follow_pods(self.cluster)
+        shared_cpus = "" if self._shared_cpus is None else self._shared_cpus.poll()
+        if shared_cpus:
+            self.knobs.isolate()
         measured = self.sampler.poll()
         if self.sampler.reading is not None and self.sampler.reading.rearranged:
             self.cores.set_workloads(self._steered)  # slots may have changed hands
@@ -379,6 +387,7 @@ class Node:
             pause=pause,
             left_out_ns=left_out_ns,
             memory=self._memory.poll(measured.time_ns),
+            shared_cpus=shared_cpus,
         )
 
     def execute(self, plan: Plan, arrived: Collection[str] = ()) -> tuple[Outcome, ...]:

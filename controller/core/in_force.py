@@ -44,7 +44,7 @@ __all__ = (
 KnobKey = tuple[CgroupId, Knob]
 
 # Knobs that are always held and bite only where best-effort work would take what others need.
-BACKSTOPS = frozenset({Knob.MEMORY_MAX})
+BACKSTOPS = frozenset({Knob.MEMORY_MAX, Knob.CPUSET})
 # The channels that move a knob.
 CHANNELS: Mapping[Knob, tuple[Channel, ...]] = {
     Knob.CPU_QUOTA: (Channel.CPU, Channel.CACHE),
@@ -200,6 +200,7 @@ def concerns(target: Target, knob: Knob, workload: Workload) -> bool:
     others = {
         Knob.SCHED_IDLE: (workload.idle_at,),
         Knob.CPU_QUOTA: (workload.quota_at,),
+        Knob.CPUSET: (workload.quota_at, workload.container_of),
         Knob.MEMORY_MAX: (workload.memory_at, workload.own_memory_at),
     }.get(knob, ())
     return any(each is not None and target.place == each.place for each in others)

@@ -14,6 +14,7 @@ from controller.core.knob_values import (
     parse_amount,
     parse_bandwidth,
     parse_ceilings,
+    parse_cpuset,
     parse_disks,
     parse_idle,
     parse_masks,
@@ -116,10 +117,15 @@ def _ways(value: KnobValue) -> dict[int, float]:
     return {domain: mask.bit_count() for domain, mask in parse_masks(value).items()}
 
 
+def _is_part(cpus: frozenset[int] | None, of: frozenset[int] | None) -> bool:
+    return cpus is not None and (of is None or cpus < of)
+
+
 # By knob, whether the first value limits a workload more than the second.
 _STRICTER: Mapping[Knob, Callable[[KnobValue, KnobValue], bool]] = {
     Knob.CPU_QUOTA: _by(_cpus, lt),
     Knob.SCHED_IDLE: _by(_weight, lt),
+    Knob.CPUSET: _by(parse_cpuset, _is_part),
     Knob.CORE_COOKIE: _by(lambda value: value == "0", lt),
     Knob.LLC_WAYS: _by(_ways, _is_below),
     Knob.MBA: _by(parse_bandwidth, _is_below),

@@ -7,6 +7,7 @@ parser raises ``ValueError`` for a text that is not a value of its knob. The tex
 
 - ``cpu.quota``: ``QUOTA_US PERIOD_US BURST_US``, the quota ``max`` for no limit;
 - ``cpu.idle``: ``1`` (idle) or ``0 WEIGHT`` (normal);
+- ``cpuset.cpus``: a cpulist such as ``0-3,8``, or ``all`` for no limit;
 - ``memory.high``, ``memory.max``: bytes, or ``max``;
 - ``io.weight``: the default weight, 1 to 10,000;
 - ``io.max``: ``MAJOR:MINOR KIND=LIMIT ...;...``, sorted by disk, the kinds in the order of
@@ -16,14 +17,16 @@ parser raises ``ValueError`` for a text that is not a value of its knob. The tex
 - ``tc.ceiling``: ``EGRESS INGRESS`` in bytes per second, 0 for a direction without shaping.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 import math
 from typing import NamedTuple
 
 from controller.core.model import Knob, KnobValue
+from controller.core.units import parse_cpu_list
 
 __all__ = (
+    "ALL_CPUS",
     "IDLE",
     "IO_MAX_KINDS",
     "MAX_PERIOD_US",
@@ -33,6 +36,7 @@ __all__ = (
     "disks_in",
     "format_amount",
     "format_bandwidth",
+    "format_cpuset",
     "format_disks",
     "format_domains",
     "format_idle",
@@ -43,6 +47,7 @@ __all__ = (
     "parse_amount",
     "parse_bandwidth",
     "parse_ceilings",
+    "parse_cpuset",
     "parse_disks",
     "parse_domains",
     "parse_idle",
@@ -146,6 +151,25 @@ def lowest_weight(hierarchy: str) -> KnobValue:
 def format_idle(weight: int | None) -> KnobValue:
     """Return the text of a normal cgroup of *weight*, or of an idle one for ``None``."""
     return IDLE if weight is None else KnobValue(f"0 {weight}")
+
+
+ALL_CPUS = KnobValue("all")
+
+
+def parse_cpuset(value: KnobValue) -> frozenset[int] | None:
+    """Return the CPUs of cpuset.cpus; ``None`` for all of them.
+
+    :raises ValueError: the text is not a cpulist.
+    """
+    return None if value == ALL_CPUS else frozenset(parse_cpu_list(value))
+
+
+def format_cpuset(cpus: Collection[int]) -> KnobValue:
+    """Return the text of *cpus* as the kernel prints them, such as ``0-3,8``."""
+    starts = sorted(cpu for cpu in cpus if cpu - 1 not in cpus)
+    ends = sorted(cpu for cpu in cpus if cpu + 1 not in cpus)
+    pairs = zip(starts, ends, strict=True)
+    return KnobValue(",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in pairs))
 
 
 def write_text(knob: Knob, path: str, value: KnobValue) -> str:

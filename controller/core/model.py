@@ -436,7 +436,8 @@ class Snapshot:
     paused. ``outside`` are cgroups outside all workloads that are measured as culprits; their CPU
     time is a part of ``system_oncpu_ns``. ``left_out_ns`` is how long ticks were left out since the
     last snapshot, because looks found no reason for one. ``memory`` is the same object until it is
-    read again; ``None``: not measured.
+    read again; ``None``: not measured. ``shared_cpus`` is a cpulist: the CPUs that kubelet gave to
+    no pod alone; empty: it gave none to a pod alone.
     """
 
     time_ns: int
@@ -457,3 +458,4 @@ class Snapshot:
     outside: tuple[Outside, ...] = ()
     left_out_ns: int = 0
     memory: MemorySample | None = None
+    shared_cpus: str = ""

@@ -39,6 +39,7 @@ class Knob(Explained):
         "Lets best-effort work run only where no other task wants the CPU (sched-idle), with its "
         "weight.",
     )
+    CPUSET = "cpuset.cpus", "CPUs of best-effort work: none that kubelet gave to one pod alone."
     CORE_COOKIE = (
         "core.cookie",
         "Core-scheduling cookie of tasks, which keeps best-effort work off the cores of services.",

@@ -48,6 +48,7 @@ from controller.core.settings import Settings
 from controller.core.slow_services import SlowServices
 from controller.core.workload_index import WorkloadIndex
 from controller.core.writes.actions import PlanActions
+from controller.core.writes.isolation import isolation_actions
 
 __all__ = ("Planner",)
 
@@ -170,6 +171,7 @@ class Planner:
             actions = (
                 *self._actions.build(self._channels, grants, overlap, context),
                 *self._memory.actions(self._knobs, context.resync, now_ns, part, reason),
+                *isolation_actions(self._workload_index, snapshot.shared_cpus, self._knobs, now_ns),
             )
         self._workload_index = self._learner.update(
             (each for loops in self._channels.loops.values() for each in loops.indicators),

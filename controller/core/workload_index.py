@@ -49,7 +49,8 @@ class WorkloadIndex:
     may be evicted (``Workload.whole``), paused or not. ``quota_parents`` maps best-effort workloads
     to the parent cgroup that may have a quota for all below it, and contains no paused workload.
     ``quota_targets`` are both. ``memory_targets`` are the cgroups of ``Workload.memory_at``, but
-    those above a paused workload. ``cpu_limits`` (CPUs) and ``memory_limits``
+    those above a paused workload. ``cpuset_targets`` are the cgroups whose CPUs are limited: those
+    of ``quota_parents``, else best-effort pods. ``cpu_limits`` (CPUs) and ``memory_limits``
     (bytes) are the limits that best-effort workloads requested themselves, which hold in any case.
     ``memory_places`` has the cgroup of the memory controller for each of the latter, and
     ``memory_placed`` all of these. ``io_classes`` has the class for disks of services and system
@@ -143,6 +144,9 @@ class WorkloadIndex:
             if each.quota_at and each.quota_at in shared
         }
         self.quota_targets = frozenset((*self.best_effort, *self.quota_parents.values()))
+        self.cpuset_targets = frozenset(
+            self.quota_parents.get(cgroup, each.whole) for cgroup, each in self.best_effort.items()
+        )
         limited = {each.memory_at for each in self.best_effort.values() if each.memory_at}
         self.memory_targets = frozenset(
             each.place for each in limited if not self._has_paused(each)

@@ -5,10 +5,12 @@
 from pathlib import Path
 import re
 
+from controller.core.knob_values import format_cpuset
 from controller.core.names import Knob
 from controller.core.settings import MbaUnit
 from controller.doctor.fact import Fact, purpose, read_text
 from controller.host.disks import weighted_disks
+from controller.host.exclusive_cpus import KUBELET_STATE, read_state
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
 from controller.host.memory import find_memory
 from controller.host.resctrl import ResctrlInfo, find_mount, read_info
@@ -32,7 +34,7 @@ def find_knobs() -> tuple[Fact, ...]:
         layout = find_cgroup_layout()
     except (HostError, OSError):
         return (_resctrl(),)
-    return (_resctrl(), _memory(layout), _memory_limit(layout), _io(layout))
+    return (_resctrl(), _memory(layout), _memory_limit(layout), _io(layout), _cpuset(layout))
 
 
 def _resctrl() -> Fact:
@@ -119,6 +121,28 @@ def _io(layout: CgroupLayout) -> Fact:
         detail=detail,
         needed_for=purpose(Knob.IO_MAX, Knob.IO_WEIGHT),
         how=_V2 + ", with CONFIG_BLK_DEV_THROTTLING and CONFIG_BLK_CGROUP_IOCOST",
+    )
+
+
+def _cpuset(layout: CgroupLayout) -> Fact:
+    have = _v2_has(layout, "cpuset", "cpuset.cpus")
+    try:
+        cpus = format_cpuset(read_state())
+        detail = f"exclusive CPUs: {cpus or 'none'}"
+    except OSError as error:
+        have, detail = False, f"{KUBELET_STATE}: {error.strerror}"
+    except ValueError as error:
+        have, detail = False, f"{KUBELET_STATE}: {str(error)[:200]}"
+    if layout.version == "v1":
+        detail = "cgroup v1 refuses the sets of kubelet and runc below such a level (EACCES)"
+    elif have is False and detail.startswith("exclusive"):
+        detail = _why_not(layout, "cpuset")
+    return Fact(
+        name="cpuset.cpus",
+        have=have,
+        detail=detail,
+        needed_for=purpose(Knob.CPUSET),
+        how=_V2 + ", and kubelet with the static CPU manager",
     )
 
 

@@ -26,6 +26,7 @@ FILES = (
     "cpu.max.burst",
     "cpu.weight",
     "cpu.idle",
+    "cpuset.cpus",
     "memory.high",
     "memory.limit_in_bytes",
     "memory.max",

@@ -70,6 +70,7 @@ class KubernetesConfig:
     are sent. ``leave_to_others``:
     the agent does not write knobs that koordlet or katalyst-agent manages on this node.
     ``service_profiles`` selects the namespaces whose descriptors set sweet points.
+    ``static_isolation``: best-effort work stays off CPUs that kubelet gave to one pod alone.
     """
 
     node: str
@@ -80,6 +81,7 @@ class KubernetesConfig:
     eviction: KubeEvictionConfig
     events: bool = True
     leave_to_others: bool = True
+    static_isolation: bool = True
     service_profiles: ServiceProfiles = ServiceProfiles.NONE
     profiles: KubeProfilesConfig = KubeProfilesConfig()  # noqa: RUF009 - frozen
     capacity: KubeCapacityConfig = KubeCapacityConfig()  # noqa: RUF009 - frozen
@@ -137,6 +139,9 @@ class KubernetesModel(Strict):
     """Whether Events are sent; switch it off to spare the API server of a large cluster."""
     leave_to_others: bool = True
     """Whether knobs that koordlet or katalyst-agent manages on this node are left to them."""
+    static_isolation: bool = True
+    """Whether best-effort work stays off CPUs that kubelet's static CPU manager gave to one pod
+    alone; cgroup v2 only."""
     service_profiles: Annotated[ServiceProfiles, Text] = ServiceProfiles.NONE
     """Namespaces whose Katalyst ServiceProfileDescriptors set sweet points: none, trusted or
     all."""
@@ -165,6 +170,7 @@ def build_kubernetes(
         eviction=build_kube_eviction(model.eviction),
         events=model.events,
         leave_to_others=model.leave_to_others,
+        static_isolation=model.static_isolation,
         service_profiles=model.service_profiles,
         profiles=build_kube_profiles(model.profiles),
         capacity=build_kube_capacity(model.capacity),

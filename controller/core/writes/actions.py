@@ -146,6 +146,8 @@ def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex, moved: Set[Kn
         return cgroup in index.idle_targets
     if knob is Knob.MEMORY_MAX:
         return cgroup in index.memory_targets or cgroup in index.memory_placed
+    if knob is Knob.CPUSET:
+        return cgroup in index.cpuset_targets
     if knob is Knob.CPU_QUOTA and cgroup in index.quota_targets:
         return True
     if knob in CLASS_KNOBS and (cgroup in index.io_classes or knob not in moved):

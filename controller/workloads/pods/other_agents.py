@@ -3,19 +3,20 @@
 """Knobs that another agent of this node manages: koordlet or katalyst-agent.
 
 Two agents that write one file undo each other's work every few seconds, so a knob that one of them
-manages is ceded to it. The evidence is a value that kubelet never writes (a quota, cpu.idle or
-memory.high on the cgroup of all BestEffort pods; resctrl groups), or pods whose cgroups the agent
-sets by contract. A pod counts as one of these agents only if its class is system or if it runs in
-the namespace of that agent.
+manages is ceded to it. The evidence is a value that kubelet never writes (a quota, cpu.idle,
+memory.high or CPUs on the cgroup of all BestEffort pods; resctrl groups), or pods whose cgroups the
+agent sets by contract. A pod counts as one of these agents only if its class is system or if it
+runs in the namespace of that agent.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.core.knob_values import format_cpuset
 from controller.core.model import CgroupId, Knob, QosClass
 from controller.core.units import NS_PER_SEC
-from controller.host.facts import CgroupLayout
+from controller.host.facts import CgroupLayout, possible_cpus
 from controller.host.memory import NO_LIMIT_V1_BYTES, MemoryHierarchy
 from controller.workloads.pods.classify import ClassRules, classify
 from controller.workloads.pods.pod import Pod
@@ -107,7 +108,7 @@ class OtherAgents:
         self, levels: Iterable[str], writer: str, holds: Holds
     ) -> Iterator[tuple[Knob, str]]:
         v2 = self._layout.version == "v2"
-        files = (
+        files: tuple[tuple[Knob, str, tuple[str, ...]], ...] = (
             (Knob.CPU_QUOTA, "cpu.max" if v2 else "cpu.cfs_quota_us", ("max", "-1")),
             (Knob.SCHED_IDLE, "cpu.idle", ("0",)),
             (Knob.MEMORY_HIGH, "memory.high", ("max",)),
@@ -117,6 +118,8 @@ class OtherAgents:
                 ("max", str(NO_LIMIT_V1_BYTES)),
             ),
         )
+        if v2:  # all CPUs, after a restore
+            files += ((Knob.CPUSET, "cpuset.cpus", (format_cpuset(possible_cpus()),)),)
         of_cpu = self._layout.hierarchy, self._layout.mount
         of_memory = self._memory.hierarchy, self._memory.mount
         for level in levels:

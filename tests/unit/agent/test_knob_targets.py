@@ -7,7 +7,7 @@ from controller.core.model import CgroupId, Knob, QosClass, Target, TargetKind, 
 from controller.workloads.changes import diff_workloads
 
 # A frozen workload is thawed by what froze it.
-OF_THE_PLANNER = frozenset(Knob) - {Knob.FREEZE}
+OF_THE_PLANNER = frozenset(Knob) - {Knob.FREEZE, Knob.CPUSET}
 BATCH = Target(TargetKind.CGROUP, "cpu", 1, "/batch")
 JOBS = tuple(
     Workload(f"job{n}", CgroupId("cpu", n), f"/batch/{n}", QosClass.BE, "job", "", idle_at=BATCH)
@@ -38,3 +38,12 @@ def test_knobs_of_another_agent_are_not_read() -> None:
     assert knobs == OF_THE_PLANNER - idle
     assert not targets.cede(frozenset())
     assert Knob.SCHED_IDLE in targets.select([])[BATCH]
+
+
+def test_sets_of_cpus_are_read_once_cpus_are_exclusive() -> None:
+    targets = KnobTargets()
+    assert Knob.CPUSET not in targets.select([BATCH])[BATCH]
+    targets.isolate()
+    assert Knob.CPUSET in targets.select([BATCH])[BATCH]
+    targets.cede(frozenset({Knob.CPUSET}))
+    assert Knob.CPUSET not in targets.select([BATCH])[BATCH]

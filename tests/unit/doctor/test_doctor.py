@@ -24,8 +24,8 @@ EXPECTED = {
     "tmpfs for the journal",
     "probe sched", "probe net", "probe disk", "probe shaping",
     "hardware PMU", "PSI", "SMT", "core scheduling", "resctrl", "links",
-    "memory.high", "memory limit", "io.max, io.weight", "network namespaces", "NRI", "tracefs",
-    "bpffs",
+    "memory.high", "memory limit", "io.max, io.weight", "cpuset.cpus", "network namespaces", "NRI",
+    "tracefs", "bpffs",
 }  # fmt: skip
 UNPRIVILEGED = """
 import os, sys

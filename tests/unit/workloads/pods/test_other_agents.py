@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
+from controller.core.knob_values import format_cpuset
 from controller.core.model import CgroupId, Knob
 from controller.core.units import NS_PER_SEC
-from controller.host.facts import CgroupLayout
+from controller.host.facts import CgroupLayout, possible_cpus
 from controller.host.memory import MemoryHierarchy
 from controller.workloads.pods.classify import ClassRules
 from controller.workloads.pods.other_agents import OtherAgents
@@ -67,6 +68,8 @@ def host(tmp_path: Path) -> Host:
         ("v2", "cpu.max", "max 100000", "50000 100000", Knob.CPU_QUOTA),
         ("v1", "cpu.idle", "0", "1", Knob.SCHED_IDLE),
         ("v2", "cpu.idle", "0", "1", Knob.SCHED_IDLE),
+        ("v2", "cpuset.cpus", format_cpuset(possible_cpus()), "0,2", Knob.CPUSET),
+        ("v2", "cpuset.cpus", "", "0,2", Knob.CPUSET),
         ("v2", "memory.high", "max", "1073741824", Knob.MEMORY_HIGH),
         ("v2", "memory.max", "max", "1073741824", Knob.MEMORY_MAX),
         (
