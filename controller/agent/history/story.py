@@ -46,7 +46,11 @@ _LONGEST_NS = 90 * NS_PER_SEC
 _MORE = 0.05
 
 # Knobs that are no limit, by what a note calls them.
-ORDER = {Knob.SCHED_IDLE: "sched-idle", Knob.MEMORY_MAX: "limit of memory"}
+ORDER = {
+    Knob.SCHED_IDLE: "sched-idle",
+    Knob.MEMORY_MAX: "limit of memory",
+    Knob.CPUSET: "set of CPUs",
+}
 
 
 class Story(ABC):

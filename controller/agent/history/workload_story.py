@@ -142,7 +142,11 @@ class WorkloadStory(Story):
         if target.kind is TargetKind.CGROUP:
             if knob is Knob.CPU_QUOTA and target[1:3] in self._parents:
                 return not self.paused
-            above = {Knob.SCHED_IDLE: self._idle, Knob.MEMORY_MAX: self._memory}
+            above = {
+                Knob.SCHED_IDLE: self._idle,
+                Knob.MEMORY_MAX: self._memory,
+                Knob.CPUSET: self._parents | self._idle,
+            }
             return target[1:3] in above.get(knob, self._own)
         return self._best_effort and self._present and not self.paused and _is_everyones(target)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller.core.knob_values import format_cpuset, parse_cpuset
+from controller.core.decision import Outcome
+from controller.core.knob_values import ALL_CPUS, format_cpuset, parse_cpuset
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import (
     CgroupId,
@@ -15,12 +16,15 @@ from controller.core.model import (
     KnobValue,
     Pause,
     QosClass,
+    Snapshot,
     Target,
     TargetKind,
     Workload,
 )
+from controller.core.planner import Planner
 from controller.core.workload_index import WorkloadIndex
 from controller.core.writes.isolation import isolation_actions
+from tests.support.loops.closed_loop import TICK_NS, make_settings
 
 LEVEL = Target(TargetKind.CGROUP, "v2", 1, "/kubepods/besteffort")
 POD = Target(TargetKind.CGROUP, "v2", 7, "/kubepods/besteffort/pod7")
@@ -104,3 +108,32 @@ def test_a_level_without_the_cpuset_controller_is_not_written() -> None:
 def test_sets_have_the_form_of_the_kernel(text: str) -> None:
     cpus = parse_cpuset(KnobValue(text))
     assert cpus is not None and format_cpuset(cpus) == text
+
+
+@pytest.mark.parametrize("pause", [Pause(everything=True), Pause(workloads=("job8",))])
+def test_a_pause_gives_the_level_back_and_its_end_takes_it_again(pause: Pause) -> None:
+    planner = Planner(make_settings(), JOBS)
+    knobs, now_ns = (KnobReading(LEVEL, Knob.CPUSET, ALL_CPUS),), 0
+
+    def tick(pause: Pause | None) -> list[str]:
+        nonlocal now_ns
+        now_ns += TICK_NS
+        plan = planner.step(
+            Snapshot(
+                time_ns=now_ns,
+                age_ns=0,
+                workloads=(),
+                knobs=knobs,
+                pause=pause,
+                shared_cpus="0",
+            ),
+            (),
+        )
+        planner.settle(
+            [Outcome(action=e, applied=e.value, original=ALL_CPUS) for e in plan.actions]
+        )
+        return [str(each.value) for each in plan.actions]
+
+    assert [tick(None), tick(None)] == [["0"], []]
+    assert [tick(pause), tick(pause)] == [["all"], []]
+    assert [tick(None), tick(None)] == [["0"], []]
