@@ -7,6 +7,7 @@ from actuators.core_scheduling.cookie import CoreCookie
 from actuators.cpu import CpuIdle, CpuQuota
 from actuators.cpuset import Cpuset
 from actuators.freezer import freezers
+from actuators.io_cost import IoCost
 from actuators.memory_io import IoMax, IoWeight, MemoryHigh, MemoryMax
 from actuators.oom_order import OomOrder
 from actuators.resctrl.objects import ResctrlMounter, control_groups, monitoring_groups
@@ -40,6 +41,7 @@ def build(
     return (
         *(knob(layout.mount, layout.hierarchy, layout.version) for knob in CGROUP_KNOBS),
         *_memory_max(layout),
+        IoCost(layout),
         *freezers(layout),
         cookies,
         oom_order,

@@ -24,6 +24,7 @@ from controller.core.units import NS_PER_SEC
 from controller.core.writes.io_classes import IoClassState, io_class_states
 from controller.probes.cgroup_moves import Move
 from controller.reconcilers.core_scheduling import CoreScheduling
+from controller.reconcilers.io_cost import IoCostReconciler
 from controller.reconcilers.oom_order import OomReconciler
 from controller.reconcilers.resctrl.control_group import ControlGroups
 from controller.workloads.changes import WorkloadDiff
@@ -58,10 +59,12 @@ class KnobWriter:
         links: "ShapedLinks | None",
         cores: CoreScheduling,
         oom: OomReconciler,
+        io_cost: IoCostReconciler,
         enforcing: bool,
     ) -> None:
         self._executor, self._sampler = executor, sampler
         self._resctrl, self._links, self._cores, self._oom = resctrl, links, cores, oom
+        self._io_cost = io_cost
         self.enforcing = enforcing
         self._poller = KnobPoller(executor)
         self._targets = KnobTargets()
@@ -126,7 +129,7 @@ class KnobWriter:
         held = (
             target
             for target in self._executor.held()
-            if target.kind is not TargetKind.VETH
+            if target.kind not in (TargetKind.VETH, TargetKind.DISK)
             and target.scope != OOM
             and not self._resctrl.is_of_class(target)
         )
@@ -180,6 +183,7 @@ class KnobWriter:
         self._poller.update(outcomes)
         self._cores.reconcile(now_ns, moves, first_moves)
         self._oom.reconcile(now_ns)
+        self._io_cost.reconcile(now_ns)
         return outcomes
 
     def _release(self, plan: Plan, now_ns: int) -> tuple[Outcome, ...]:
@@ -200,6 +204,7 @@ class KnobWriter:
         self._poller.reset()
         self._resctrl.reset()
         self._oom.reset()
+        self._io_cost.reset()
         self._sampler.monitor.reset()
         if self._links is not None:
             self._links.reset()

@@ -44,7 +44,7 @@ from controller.core.model import (
 )
 from controller.core.settings import Settings
 from controller.core.workload_index import unpaused
-from controller.host.disks import find_disks, weighted_disks
+from controller.host.disks import find_disks, has_cost_file, weighted_disks
 from controller.host.exclusive_cpus import SharedCpus
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.memory import find_memory, high_watermark_bytes
@@ -57,6 +57,7 @@ from controller.probes.memory_use import MemoryMeter
 from controller.probes.service_level.collector import ServiceLevels
 from controller.reconcilers.core_scheduling import CoreScheduling
 from controller.reconcilers.host_eviction import HostEvictions
+from controller.reconcilers.io_cost import IoCostReconciler
 from controller.reconcilers.network.pod_limits import POD_LIMITS, is_limited, unkept
 from controller.reconcilers.oom_order import OomReconciler
 from controller.reconcilers.resctrl.control_group import ControlGroups
@@ -113,6 +114,7 @@ class Node:
         self.sampler = Sampler(self._layout, config.counters, monitor, follows)
         self._memory = MemoryMeter(find_memory(self._layout.unified))
         self.oom = OomReconciler(executor, oom_order)
+        self._io_cost = IoCostReconciler(executor, self._layout)
         self.cores = CoreScheduling(self._layout, cookies, self.sampler.sched)
         self.services = ServiceLevels(config.service_level)
         self._own_link_problems: Mapping[str, str] = {}
@@ -123,6 +125,7 @@ class Node:
             links=self.links,
             cores=self.cores,
             oom=self.oom,
+            io_cost=self._io_cost,
             enforcing=config.settings.mode is Mode.ENFORCE,
         )
         follows_kubelet = config.kubernetes is not None and config.kubernetes.static_isolation
@@ -198,16 +201,18 @@ class Node:
         if self.cluster is not None:
             config = replace(config, settings=self.cluster.with_profiles(config.settings))
         links = () if self.links is None else self.links.facts
+        unified = self._layout.unified
+        weighs = bool(weighted_disks(unified)) or (config.io.iocost and has_cost_file(unified))
         host = replace(config.settings.host, links=links, resctrl=self.resctrl.facts)
         host = replace(
             host,
             memory_bytes=memory_bytes(),
             disks=find_disks(config.io),
-            io_weight=bool(weighted_disks(self._layout.unified)),
+            io_weight=weighs,
             cpu_model=cpu_model(),
             high_watermark_bytes=high_watermark_bytes(),
         )
-        classes = resolve_io_classes(config.io_classes, self._layout)
+        classes = resolve_io_classes(config.io_classes, self._layout, weighs=weighs)
         return replace(config, settings=replace(config.settings, host=host, io_classes=classes))
 
     def reconfigure(self, config: Config, workloads: tuple[Workload, ...]) -> None:
@@ -226,6 +231,7 @@ class Node:
             self.sampler.prepare_moves()
         self.services.reconfigure(config.service_level)
         self._reconfigure_memory(config.settings)
+        self._io_cost.reconfigure(config.settings if config.io.iocost else None)
         self.resctrl.set_profiles(config.settings.profiles)
         self.knobs.reconfigure(config.settings)
         self.sampler.reconfigure(config.settings)
@@ -337,6 +343,7 @@ class Node:
         self.cores.set_workloads(self._steered)
         self._memory.set_workloads(self._steered)
         self.oom.set_workloads(self._steered)
+        self._io_cost.set_workloads(self._steered)
 
     def refresh_targets(self) -> None:
         """Leave alone what another agent of this node controls, and renew the knobs to read."""

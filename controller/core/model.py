@@ -76,11 +76,13 @@ class Channel(StrEnum):
 # the planner moves. cpu.idle holds the weight too (cpu.shares on v1, cpu.weight on v2), because the
 # kernel forgets it when a cgroup turns idle. cgroup.freeze is "0" or "1"; its targets have the
 # scope "freezer", and only the eviction on this host writes it. oom_score_adj is "own" or
-# "1000" for all processes of a cgroup; its targets have the scope "oom". The values of the other
+# "1000" for all processes of a cgroup; its targets have the scope "oom". io.cost is a line of
+# io.cost.qos, see actuators/io_cost. The values of the other
 # STRUCTURAL_KNOBS are "absent" or a description of the object; restoring "absent" removes it.
 KnobValue = NewType("KnobValue", str)
 
-# Knobs that are kernel objects in which other knobs or tasks live, or that stand for tasks; tc.mark
+# Knobs that are kernel objects in which other knobs or tasks live, that stand for tasks, or that
+# other knobs need; tc.mark
 # is the filters at the host's end of a pod's veth. The reconciler that fills such an object creates
 # and removes it; no plan contains these knobs.
 STRUCTURAL_KNOBS = frozenset(
@@ -91,6 +93,7 @@ STRUCTURAL_KNOBS = frozenset(
         Knob.TC_TREE,
         Knob.TC_MARK,
         Knob.OOM_SCORE_ADJ,
+        Knob.IO_COST,
     }
 )
 
@@ -110,6 +113,7 @@ class TargetKind(StrEnum):
     LINK = "link"
     VETH = "veth"  # the host's end of a pod's veth; scope and id as for LINK
     CORE_GROUP = "core-group"
+    DISK = "disk"  # scope "v2", id the device number, path MAJOR:MINOR
 
 
 class CgroupId(NamedTuple):

@@ -73,6 +73,10 @@ class Knob(Explained):
         "first.",
     )
     IO_WEIGHT = "io.weight", "Share of a busy disk that a best-effort workload gets."
+    IO_COST = (
+        "io.cost",
+        "Whether a disk follows io.weight (io.cost.qos of the root cgroup, for the whole host).",
+    )
     IO_MAX = "io.max", "Bytes per second that a best-effort workload may read and write on a disk."
     FREEZE = "cgroup.freeze", "Stops an evicted workload for a while on a host without Kubernetes."
 

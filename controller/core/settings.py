@@ -217,10 +217,14 @@ class DiskSpec(NamedTuple):
 
 
 class IoSettings(NamedTuple):
-    """Disks of known capacity, and whether all others of the host are limited as well."""
+    """Disks of known capacity, and whether all others of the host are limited as well.
+
+    ``iocost``: whether the agent enables iocost on shared disks.
+    """
 
     disks: tuple[DiskSpec, ...] = ()
     find: bool = True
+    iocost: bool = False
 
 
 class DiskLimits(NamedTuple):
@@ -269,8 +273,9 @@ class DiskFacts(NamedTuple):
 class HostFacts:
     """Facts of the machine that the core needs; ``None``: the resource cannot be controlled.
 
-    ``io_weight``: some disk follows io.weight. ``cpu_model`` is the name of the CPU; empty: not
-    known. ``high_watermark_bytes`` is what the kernel keeps free when it reclaims; 0: not known.
+    ``io_weight``: some disk follows io.weight, or may. ``cpu_model`` is the name of the CPU; empty:
+    not known. ``high_watermark_bytes`` is what the kernel keeps free when it reclaims; 0: not
+    known.
     """
 
     cpus: int

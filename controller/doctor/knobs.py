@@ -7,9 +7,9 @@ import re
 
 from controller.core.knob_values import format_cpuset
 from controller.core.names import Knob
-from controller.core.settings import MbaUnit
+from controller.core.settings import IoSettings, MbaUnit
 from controller.doctor.fact import Fact, purpose, read_text
-from controller.host.disks import weighted_disks
+from controller.host.disks import find_disks, has_bfq, weighted_disks
 from controller.host.exclusive_cpus import KUBELET_STATE, read_state
 from controller.host.facts import CgroupLayout, HostError, find_cgroup_layout
 from controller.host.memory import find_memory
@@ -115,6 +115,9 @@ def _io(layout: CgroupLayout) -> Fact:
     detail = " and ".join(names) or _why_not(layout, "io")
     if "io.weight" in names:
         detail += f"; weights count on {', '.join(costed) or 'no disk (io.cost.qos enables none)'}"
+        bfq = [each.device for each in find_disks(IoSettings()) if has_bfq(each.device)]
+        if bfq:
+            detail += f"; BFQ schedules {', '.join(bfq)}, where io.iocost enables nothing"
     return Fact(
         name="io.max, io.weight",
         have=bool(names),

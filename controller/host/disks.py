@@ -12,11 +12,15 @@ from controller.core.knob_values import IO_MAX_KINDS, format_disks
 from controller.core.model import KnobValue
 from controller.core.settings import DiskFacts, DiskLimits, DiskSpec, IoSettings
 
-__all__ = ("find_disks", "find_limits", "weighted_disks")
+__all__ = ("COST_FILE", "find_disks", "find_limits", "has_bfq", "has_cost_file", "weighted_disks")
 
 _log = logging.getLogger(__name__)
 
+# In the root cgroup: the disks that follow io.weight.
+COST_FILE = "io.cost.qos"
+
 _BLOCK = Path("/sys/block")
+_DEVICES = Path("/sys/dev/block")
 
 
 def find_disks(settings: IoSettings, block: Path = _BLOCK) -> tuple[DiskFacts, ...]:
@@ -54,10 +58,23 @@ def weighted_disks(unified: Path | None) -> tuple[str, ...]:
     if unified is None:
         return ()
     try:
-        lines = (unified / "io.cost.qos").read_text(encoding="ascii").splitlines()
+        lines = (unified / COST_FILE).read_text(encoding="ascii").splitlines()
     except OSError:  # the kernel has no iocost, or the tree no io controller
         return ()
     return tuple(line.split()[0] for line in lines if "enable=1" in line.split())
+
+
+def has_cost_file(unified: Path | None) -> bool:
+    """Return whether iocost can be enabled on disks of this host."""
+    return unified is not None and (unified / COST_FILE).exists()
+
+
+def has_bfq(disk: str, devices: Path = _DEVICES) -> bool:
+    """Return whether BFQ schedules *disk* (``MAJOR:MINOR``), which has weights of its own."""
+    try:
+        return "[bfq]" in (devices / disk / "queue/scheduler").read_text(encoding="ascii").split()
+    except OSError:  # no such disk, or it has no scheduler
+        return False
 
 
 def _configured(disk: DiskSpec) -> DiskFacts | None:
@@ -71,7 +88,7 @@ def _configured(disk: DiskSpec) -> DiskFacts | None:
 def _whole_disk(device: str) -> tuple[str, str]:
     """Return MAJOR:MINOR of *device* and, if it is no disk that can be limited, the reason."""
     number, problem = _number(device)
-    directory = Path("/sys/dev/block") / number
+    directory = _DEVICES / number
     if not problem and not directory.exists():
         problem = "no such disk"
     if not problem and (directory / "partition").exists():

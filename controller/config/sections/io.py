@@ -6,7 +6,7 @@ The limits of best-effort work are in profiles, because they move. Those of a cl
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -82,6 +82,9 @@ class IoModel(Strict):
     """Limit best-effort work on all disks of the host; false: on those of disks only."""
     disks: dict[Annotated[str, _DEVICE], DiskModel] = raw_default({})
     """Disks with a known bandwidth, by path such as /dev/nvme0n1 or by number such as 259:0."""
+    iocost: Literal["auto", "off"] = "off"
+    """Whether iocost (io.cost.qos of the host) is enabled on disks that services and best-effort
+    work share, so that io.weight counts."""
     classes: dict[Annotated[str, CLASS_NAME], IoClassModel] = raw_default({})
     """Fixed weights and limits for disks by the name of a class, for services and system
     workloads on cgroup v2."""
@@ -105,7 +108,7 @@ def build_io(model: IoModel) -> IoSettings:
     """Return the disks of the section ``io``, bandwidths in bytes per second."""
     disks: Mapping[str, DiskModel] = model.disks
     known = (DiskSpec(name, disk.read, disk.write) for name, disk in disks.items())
-    return IoSettings(tuple(known), model.find)
+    return IoSettings(tuple(known), model.find, model.iocost == "auto")
 
 
 def build_io_classes(

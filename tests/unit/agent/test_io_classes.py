@@ -21,11 +21,8 @@ GOLD = IoClassConfig("gold", 800, (MISSING,))
 BULK = IoClassConfig("bulk", limits=(MISSING,))
 
 
-def layout(
-    mount: Path, controllers: str, costed: str = "", version: Literal["v1", "v2"] = "v2"
-) -> CgroupLayout:
+def layout(mount: Path, controllers: str, version: Literal["v1", "v2"] = "v2") -> CgroupLayout:
     (mount / "cgroup.controllers").write_text(controllers)
-    (mount / "io.cost.qos").write_text(costed)
     return CgroupLayout(
         hierarchy="v2" if version == "v2" else "cpu", mount=mount, version=version, unified=mount
     )
@@ -35,8 +32,8 @@ def test_what_exists_has_an_effect_and_the_rest_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    there = layout(tmp_path, "cpu io", "8:0 enable=1 ctrl=auto\n")
-    found = resolve_io_classes((GOLD, BULK), there)
+    there = layout(tmp_path, "cpu io")
+    found = resolve_io_classes((GOLD, BULK), there, weighs=True)
     text = "/dev/sweetpoint-no-such is ignored: No such file or directory"
     assert found == {
         "gold": IoClass(800, KnobValue("max"), text),
@@ -56,15 +53,15 @@ def test_what_exists_has_an_effect_and_the_rest_is_told_once(
 def test_without_the_controller_a_class_has_no_effect(
     tmp_path: Path, controllers: str, version: Literal["v1", "v2"], message: str
 ) -> None:
-    host = layout(tmp_path, controllers, "8:0 enable=1\n", version)
-    (found,) = resolve_io_classes((GOLD,), host).values()
+    host = layout(tmp_path, controllers, version)
+    (found,) = resolve_io_classes((GOLD,), host, weighs=True).values()
     assert not found.knobs
     assert "no effect" in found.problem and message in found.problem
 
 
 def test_a_weight_needs_a_disk_with_iocost(tmp_path: Path) -> None:
     classes = (IoClassConfig("gold", 800),)
-    (found,) = resolve_io_classes(classes, layout(tmp_path, "io", "8:0 enable=0\n")).values()
+    (found,) = resolve_io_classes(classes, layout(tmp_path, "io"), weighs=False).values()
     assert not found.knobs
     assert "no disk follows io.weight" in found.problem
 

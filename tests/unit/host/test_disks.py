@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.settings import DiskFacts, DiskSpec, IoSettings
-from controller.host.disks import find_disks, weighted_disks
+from controller.host.disks import find_disks, has_bfq, has_cost_file, weighted_disks
 
 
 @pytest.fixture
@@ -55,3 +55,17 @@ def test_disks_with_iocost_follow_a_weight(
     (tmp_path / "io.cost.qos").write_text(text)
     assert weighted_disks(tmp_path) == found
     assert weighted_disks(tmp_path / "missing") == weighted_disks(None) == ()
+
+
+def test_a_disk_with_the_scheduler_bfq_is_told_apart(tmp_path: Path) -> None:
+    for number, text in (("8:0", "none [mq-deadline] bfq\n"), ("8:16", "none mq-deadline [bfq]\n")):
+        (tmp_path / number / "queue").mkdir(parents=True)
+        (tmp_path / number / "queue/scheduler").write_text(text)
+    assert [has_bfq(each, tmp_path) for each in ("8:0", "8:16", "8:32")] == [False, True, False]
+
+
+def test_iocost_needs_its_file(tmp_path: Path) -> None:
+    assert not has_cost_file(None)
+    assert not has_cost_file(tmp_path)
+    (tmp_path / "io.cost.qos").touch()
+    assert has_cost_file(tmp_path)

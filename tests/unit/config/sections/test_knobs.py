@@ -54,6 +54,11 @@ def test_every_field_of_resctrl_and_io(tmp_path: Path) -> None:
     assert found.io == IoSettings(disks, find=False)
 
 
+@pytest.mark.parametrize(("text", "on"), [("", False), ("off", False), ("auto", True)])
+def test_iocost_is_off_unless_said(tmp_path: Path, text: str, on: bool) -> None:
+    assert config(tmp_path, f"io: {{iocost: {text}}}\n" if text else "").io.iocost is on
+
+
 def test_an_adopted_group_replaces_the_default_group(tmp_path: Path) -> None:
     found = config(tmp_path, "resctrl: {adopt: BestEffort, rmid_reserve: 0}\n")
     assert found.resctrl == DEFAULT._replace(group="BestEffort", adopted=True, rmid_reserve=0)
