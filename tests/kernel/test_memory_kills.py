@@ -49,6 +49,8 @@ class MemoryTree:
         self._hierarchy = memory.hierarchy
         self._file = "memory.max" if memory.version == "v2" else "memory.limit_in_bytes"
         self.has_high = memory.version == "v2"
+        if self.has_high:
+            (root / "cgroup.subtree_control").write_text("+memory")
         above = make_child(root, "batch")
         pods = [make_child(above, name) for name in PODS]
         self._mount = memory.mount
