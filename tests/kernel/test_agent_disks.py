@@ -10,6 +10,7 @@ import pytest
 
 from controller.core.decision import SlowBecause
 from controller.demo.programs import free_port
+from controller.host.disks import weighted_disks
 from controller.host.facts import CgroupLayout, find_controller
 from tests.kernel.agent import AgentRun
 from tests.kernel.disks import Disk, made_disks, reading
@@ -31,7 +32,7 @@ indicators:
 class DiskSite:
     """A service and a job, in cgroups of the cpu and of the io controller, and two disks.
 
-    With *find* the agent has to find the disks itself.
+    With *find* the agent has to find the disks itself, and may enable iocost.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class DiskSite:
         find: bool = False,
     ) -> None:
         self.disks, self.port, self.config = disks, free_port(), home / "config.yaml"
+        self.find = find
         _, mount = find_controller("blkio", layout.unified)
         assert mount is not None
         self.below = mount / root.name
@@ -57,7 +59,11 @@ class DiskSite:
                 (tree / name).mkdir()
         (home / "reader.yaml").write_text(_PROFILE)
         numbers = (f'"{each.number}": {{read: 100MB/s, write: 100MB/s}}' for each in disks)
-        known = "" if find else f"io: {{find: false, disks: {{{', '.join(numbers)}}}}}\n"
+        known = (
+            "io: {iocost: auto}\n"
+            if find
+            else f"io: {{find: false, disks: {{{', '.join(numbers)}}}}}\n"
+        )
         path = "/" + str(root.relative_to(layout.mount))
         self.config.write_text(
             f"mode: enforce\nhttp: 127.0.0.1:{self.port}\n"
@@ -70,6 +76,11 @@ class DiskSite:
     def protected(self) -> bool:
         """Not asked for."""
         return True
+
+    @property
+    def weighted(self) -> tuple[str, ...]:
+        """The disks that follow io.weight."""
+        return weighted_disks(self.below.parent)
 
     @property
     def limit(self) -> str | None:
@@ -120,5 +131,8 @@ def check(site: DiskSite, *arguments: str) -> None:
             limit = eventually("a limit", lambda: site.limit)
             assert limit.startswith(f"{mine.number} rbps=")
             assert f"{other.number} " not in limit, "the service does not use it"
+        if site.find:
+            assert eventually("weights", lambda: site.weighted) == (mine.number,)
         assert agent.stop() == 0
+    assert not site.weighted
     assert not site.limit
