@@ -18,10 +18,10 @@ indicators:
 """
 
 
-def crowd(site: Site, services: int, batch: int) -> tuple[list[Path], list[Path]]:
+def crowd(site: Site, services: int, batch: int, extra: str = "") -> tuple[list[Path], list[Path]]:
     """Make *services* and *batch* cgroups, and the configuration of an agent with them.
 
-    Those that *site* has are the first ones.
+    Those that *site* has are the first ones. *extra* is more of the configuration.
     """
     more = [site.root / f"service{number}" for number in range(services - 1)]
     jobs = [site.root / "batch" / f"job{number}" for number in range(batch - len(site.batch))]
@@ -29,6 +29,6 @@ def crowd(site: Site, services: int, batch: int) -> tuple[list[Path], list[Path]
         path.mkdir()
     site.write(
         f'  - {{name: more, cgroup: "{site.path(site.root)}/service*", '
-        "class: latency-sensitive, profile: nginx}\n"
+        f"class: latency-sensitive, profile: nginx}}\n{extra}"
     )
     return [site.service, *more], [*site.batch, *jobs]

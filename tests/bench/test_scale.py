@@ -18,10 +18,16 @@ pytestmark = [pytest.mark.bench, pytest.mark.kernel]
 SECONDS = 20
 
 
-@pytest.mark.parametrize(("services", "batch"), [(2, 8), (20, 180), (100, 900)])
-def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
-    """A tenth of the workloads are services; a few of both kinds run, and the loop is closed."""
-    made, jobs = crowd(site, services, batch)
+@pytest.mark.parametrize(
+    ("services", "batch", "guard"),
+    [(2, 8, True), (20, 180, True), (100, 900, True), (100, 900, False)],
+)
+def test_tick_and_memory(services: int, batch: int, guard: bool, site: Site) -> None:
+    """A tenth of the workloads are services; a few of both kinds run, and the loop is closed.
+
+    With *guard* memory and the order of ending are looked after, which is the default.
+    """
+    made, jobs = crowd(site, services, batch, f"memory: {{guard: {str(guard).lower()}}}\n")
     wanted = [Load(path, "bursts") for path in made[:4]]
     wanted += [Load(path, "hog") for path in jobs[:6]]
     with loads(wanted, seconds=SECONDS + 30) as running, AgentRun(site) as agent:
@@ -38,7 +44,8 @@ def test_tick_and_memory(services: int, batch: int, site: Site) -> None:
         assert agent.stop() == 0
     total = before.pss_bytes
     print(
-        f"\n{services + batch} workloads: tick median {tick['duration_median_ns'] / 1e6:.2f} ms, "
+        f"\n{services + batch} workloads, guard of memory {'on' if guard else 'off'}: "
+        f"tick median {tick['duration_median_ns'] / 1e6:.2f} ms, "
         f"p99 {tick['duration_p99_ns'] / 1e6:.2f} ms, {tick['overruns']} overruns; PSS guardian "
         f"{guardian / 2**20:.1f} MiB + agent {(total - guardian) / 2**20:.1f} "
         f"MiB; {cpu:.1%} of a CPU; {os.cpu_count()} CPUs"
