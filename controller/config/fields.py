@@ -40,6 +40,7 @@ __all__ = (
     "check",
     "cpus",
     "duration",
+    "model_in",
     "raw_default",
     "sentence",
 )
@@ -86,17 +87,18 @@ def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
     for part in loc[:-1]:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         field = fields.get(str(part))
-        model = (field and _model_in(field.annotation)) or model
+        model = (field and model_in(field.annotation)) or model
     known = sorted(field.alias or name for name, field in model.model_fields.items())
     hint = did_you_mean(str(loc[-1]), known, most=1) or f"known: {', '.join(known)}"
     what = model.unknown_key if issubclass(model, Strict) else "unknown key"
     return f"{what} ({hint})"
 
 
-def _model_in(annotation: object) -> type[BaseModel] | None:
+def model_in(annotation: object) -> type[BaseModel] | None:
+    """Return the model that *annotation* has, ``None``: it has none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
+    return next(filter(None, map(model_in, get_args(annotation))), None)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import time
 from typing import Any
 
+from controller.config.candidate import Candidate, add_candidate
 from controller.config.fields import check
 from controller.config.models import ConfigModel, ProfileModel
 from controller.config.own_figure import find_unit_conflicts, steered_services
@@ -25,6 +26,7 @@ from controller.config.policies import (
     build_policies,
     resolve,
 )
+from controller.config.policy_changes import find_changes
 from controller.config.profile_set import LoadedProfiles, find_conflicts, load_profiles
 from controller.config.sections.agent import (
     BudgetConfig,
@@ -113,6 +115,7 @@ def load(
     paused: frozenset[str] = frozenset(),
     anywhere: bool = False,
     every_policy: bool = True,
+    candidate: Candidate | None = None,
 ) -> Config:
     """Read *path* and every profile file it names.
 
@@ -125,7 +128,7 @@ def load(
     since 1970; default: now. Those whose names are in *paused* are not. Without Kubernetes the
     labels in the file count, unless *anywhere*.
     Each policy is checked alone and all of them together, and the file without them, unless not
-    *every_policy*.
+    *every_policy*. The *candidate* of a trial is one more policy.
 
     :raises ConfigError: a file is invalid; nothing was changed.
     :raises OSError: see ``read_text``.
@@ -133,6 +136,8 @@ def load(
     online = len(online_cpus()) if cpus is None else cpus
     cpus = max(online, len(present_cpus())) if cpus is None else cpus
     document, read = parse_document(read(path), str(path)), cache(read)
+    if candidate is not None:
+        document = add_candidate(document, candidate)
 
     def build(document: Document) -> Config:
         return _build(document, path, mode, online, cpus, read)
@@ -144,10 +149,14 @@ def load(
         _check_policies(document, config.policies, build)
     # Without the others, what is in force need not be valid without policies: CPUs may be gone.
     policies, own_labels = _find_policies(document)
+    if candidate is not None:
+        policies = (*policies[:-1], replace(policies[-1], until_s=candidate.until_s))
     known = labels if own_labels is None or anywhere else own_labels
     situation = Situation(known, time.time() if now_s is None else now_s, paused)
-    document, in_force = resolve(document, policies, situation)
-    return replace(build(document), in_force=in_force)
+    resolved, in_force = resolve(document, policies, situation)
+    changes = find_changes(document, in_force)
+    in_force = replace(in_force, candidate=candidate, changes=changes)
+    return replace(build(resolved), in_force=in_force, policies=policies)
 
 
 def _find_policies(

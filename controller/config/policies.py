@@ -10,18 +10,20 @@ what a reader sees; a rule by which the narrower selector wins would need a meas
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from controller.config.calendar_window import Window
+from controller.config.candidate import Candidate
 from controller.config.label_selector import LabelSelector
 from controller.config.sections.policies import PolicyModel, build_selector, build_windows
 from controller.config.yaml_document import Document, Loc
 from controller.core.model import Mode
 
 __all__ = (
+    "Change",
     "PoliciesInForce",
     "Policy",
     "PolicyInForce",
@@ -41,6 +43,7 @@ class Policy:
     """An entry of ``policies``. ``nodes`` is ``None``: all of them. Without ``windows``: always.
 
     ``place`` is its index in the file. ``sets`` is what it sets, in the form of the file.
+    ``until_s`` is when the candidate of a trial ends; ``None``: it is another policy.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Policy:
     nodes: LabelSelector | None
     windows: tuple[Window, ...]
     sets: Mapping[str, Any]
+    until_s: float | None = None
 
     @property
     def sets_mode(self) -> bool:
@@ -94,6 +98,17 @@ class PolicyInForce(NamedTuple):
     sets: Mapping[str, Any] = MappingProxyType({})
 
 
+class Change(NamedTuple):
+    """A ``key`` such as ``law.find_harm``, its ``value``, and the one ``without`` the policy.
+
+    Values have the form of the file.
+    """
+
+    key: str
+    value: object
+    without: object
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoliciesInForce:
     """The policies in force, in the order in which they apply.
@@ -101,7 +116,8 @@ class PoliciesInForce:
     ``known`` has the names of all policies of the file. ``next_change_s`` is when others are in
     force, in seconds since 1970; ``None``: that is not known. ``undecided``: the names of policies
     that are not in force because the labels of the node are not known. ``observes_until_known``:
-    one of those sets the mode, so that the mode is observe.
+    one of those sets the mode, so that the mode is observe. ``candidate`` is that of a trial, which
+    is among the ``entries``. ``changes`` has what each policy in force changes, by its name.
     """
 
     known: tuple[str, ...] = ()
@@ -109,6 +125,8 @@ class PoliciesInForce:
     next_change_s: float | None = None
     undecided: tuple[str, ...] = ()
     observes_until_known: bool = False
+    candidate: Candidate | None = None
+    changes: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -189,6 +207,8 @@ def find_in_force(policies: Sequence[Policy], situation: Situation) -> PoliciesI
 
 
 def _because(policy: Policy, end_s: float | None) -> str:
+    if policy.until_s is not None:
+        return f"trial, until {datetime.fromtimestamp(policy.until_s, UTC):%Y-%m-%d %H:%M} UTC"
     parts = [] if policy.nodes is None else [f"node labels: {policy.nodes}"]
     if end_s is not None:
         end = datetime.fromtimestamp(end_s, policy.windows[0].zone)

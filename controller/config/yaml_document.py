@@ -70,13 +70,15 @@ class Document:
     """The data of a file and the line of every key and list item in it.
 
     ``origin`` is the file's path, or another description of the source for messages. ``moved`` maps
-    the place of a value in the data to where the file has it, if that is elsewhere.
+    the place of a value in the data to where the file has it, if that is elsewhere. ``added`` has
+    the documents of other files by the place of their data.
     """
 
     origin: str
     data: object
     lines: Mapping[Loc, int]
     moved: Mapping[Loc, Loc] = field(default_factory=dict)
+    added: Mapping[Loc, "Document"] = field(default_factory=dict)
 
     def problem(self, loc: Loc, message: str) -> str:
         """Return ``file:line: field: message`` for the field at *loc*.
@@ -84,10 +86,13 @@ class Document:
         For a field that is not in the file, the line is that of the nearest field around it.
         """
         at = loc = self.moved.get(loc, loc)
+        for place, other in self.added.items():
+            if loc[: len(place)] == place:
+                return other.problem(loc[len(place) :], message)
         while at and at not in self.lines:
             at = at[:-1]
-        place = f"{self.origin}:{self.lines.get(at, 1)}"
-        return f"{place}: {_field_name(loc)}: {message}" if loc else f"{place}: {message}"
+        line = f"{self.origin}:{self.lines.get(at, 1)}"
+        return f"{line}: {_field_name(loc)}: {message}" if loc else f"{line}: {message}"
 
 
 def read_document(path: Path) -> Document:
