@@ -46,6 +46,7 @@ import sys
 import time
 
 from controller.agent.arrivals import ARRIVAL, Arrivals
+from controller.agent.candidates import Candidates
 from controller.agent.config_source import ConfigSource
 from controller.agent.guardian import Heartbeat
 from controller.agent.history.writer import History
@@ -149,6 +150,7 @@ class Agent:
         self._arrivals = Arrivals(loaded.nri)
         self._node = Node(loaded, self._store, lambda: self._arrivals.pods)
         self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
+        self._candidates = Candidates(loaded.state_dir)
         self._keeper = StateKeeper(options.lock, self._node.journals, self._store_again)
         self._follower = ConfigFollower(source, loaded, self._node)
         always = None if self._recorder is None else TickReason.RECORDING
@@ -373,6 +375,7 @@ class Agent:
         if self._config.policies:
             self._pauses.poll()
         self._source.clock.paused = self._pauses.policies
+        self._source.clock.candidate = self._candidates.poll()
         mode = self._config.settings.mode
         if self._follower.has_other_policies() and self._follower.adapt():
             self._looks.expect(TickReason.RELOAD)

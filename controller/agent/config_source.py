@@ -19,6 +19,7 @@ import logging
 from pathlib import Path
 
 from controller.agent.policy_clock import PolicyClock
+from controller.config.candidate import Candidate
 from controller.config.load import Config, ConfigError, load
 from controller.config.yaml_document import read_text
 from controller.core.model import Mode
@@ -72,12 +73,14 @@ class ConfigSource:
     def adapt(self) -> Config:
         """Return the configuration that the texts in force give with the policies in force now.
 
-        No file of the configuration is read.
+        No file of the configuration is read. The candidate of a trial counts here alone: a file
+        is valid or not without it.
 
         :raises ConfigError: it is invalid.
         :raises OSError: see ``load``.
         """
-        config = self._load(_reader(self._texts), every_policy=False)
+        candidate = self.clock.candidate
+        config = self._load(_reader(self._texts), every_policy=False, candidate=candidate)
         self._read = self._texts
         return config
 
@@ -87,6 +90,7 @@ class ConfigSource:
         *,
         cpus: int | None = None,
         every_policy: bool = True,
+        candidate: Candidate | None = None,
     ) -> Config:
         labels, now_s, paused = self.clock.situation
         return load(
@@ -98,6 +102,7 @@ class ConfigSource:
             now_s=now_s,
             paused=paused,
             every_policy=every_policy,
+            candidate=candidate,
         )
 
     def take(self, config: Config) -> None:

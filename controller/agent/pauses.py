@@ -37,7 +37,7 @@ from controller.host.pause_file import (
 )
 from controller.host.state_dir import read_file, write_json
 
-__all__ = ("Pauses",)
+__all__ = ("Pauses", "file_version", "since_boot")
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ _Sourced = tuple[str, PauseEntry]
 Annotation = Callable[[], str | None]
 
 
-def _since_boot() -> float:
+def since_boot() -> float:
+    """Return the seconds since the boot of the host, a suspension included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -71,7 +72,7 @@ class Pauses:
         state_dir: Path,
         annotation: Annotation = lambda: "",
         wall_clock: Callable[[], float] = time.time,
-        steady_clock: Callable[[], float] = _since_boot,
+        steady_clock: Callable[[], float] = since_boot,
     ) -> None:
         self._file = _FilePauses(state_dir)
         self._node = _NodePause(state_dir, annotation, wall_clock())
@@ -149,7 +150,7 @@ class _FilePauses:
         self.problem = ""
 
     def poll(self, now_s: float) -> tuple[PauseEntry, ...]:
-        seen = _identity(self._path)
+        seen = file_version(self._path)
         left = [] if seen is not None else [e for e in self._entries if e.until_s > now_s]
         if left and _file_id(self._lock) != self._lock_id:
             # It went with all else in the directory: nobody ended these pauses.
@@ -188,7 +189,8 @@ def _file_id(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
+def file_version(path: Path) -> tuple[int, ...] | None:
+    """Return what differs after *path* was replaced; ``None``: there is no such file."""
     try:
         found = path.stat(follow_symlinks=False)
     except OSError:

@@ -3,14 +3,16 @@
 """When other policies are in force than in the configuration that was loaded last.
 
 A policy begins or ends at a time of the wall clock, which may be set, because the labels of the
-node change, or with a pause of it. Between those it compares a few values, so it is asked at each
-due moment of a tick.
+node change, or with a pause of it. The candidate of a trial is one more policy. Between those it
+compares a few values, so it is asked at each due moment of a tick.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 import time
 
 from controller.agent.node_labels import NodeLabels
+from controller.config.candidate import Candidate
 from controller.config.load import Config
 from controller.config.policies import PoliciesInForce, Situation, find_in_force
 
@@ -24,7 +26,9 @@ _LONGEST_S = 3600.0
 
 
 class PolicyClock:
-    """For the control thread. ``paused``, which the agent sets, has the names of paused policies.
+    """For the control thread. The agent sets what no file of the configuration has.
+
+    ``paused`` has the names of paused policies, ``candidate`` is that of a trial.
 
     :param labels: those of the Node, in a cluster.
     :param wall_clock: seconds since 1970.
@@ -35,6 +39,8 @@ class PolicyClock:
     ) -> None:
         self.labels = labels or NodeLabels(None)
         self.paused: frozenset[str] = frozenset()
+        self.candidate: Candidate | None = None
+        self._tried_candidate: Candidate | None = None
         self._wall_clock = wall_clock
         self._config: Config | None = None
         self._tried = PoliciesInForce()
@@ -56,6 +62,7 @@ class PolicyClock:
         """Compare with the policies in force of *config* from now on."""
         self._config = config
         self._tried = config.in_force
+        self._tried_candidate = config.in_force.candidate
         self._again_s = None
         self._looked = None, self.paused, 0.0
 
@@ -66,7 +73,7 @@ class PolicyClock:
     def is_due(self) -> bool:
         """Return whether others are in force now than those that were tried last."""
         config = self._config
-        if config is None or not config.policies:
+        if config is None:
             return False
         labels, now_s, paused = self.situation
         if config.node_labels is not None:
@@ -76,6 +83,11 @@ class PolicyClock:
         if self._again_s is not None and now_s >= self._again_s:
             self._again_s = None
             return True
+        if self.candidate != self._tried_candidate:
+            self._tried_candidate, self._again_s = self.candidate, None
+            return True
+        if not config.policies:
+            return False
         looked, looked_paused, looked_s = self._looked
         until_s = min(self._tried.next_change_s or now_s + 1, looked_s + _LONGEST_S)
         same = looked is labels and looked_paused == paused
@@ -83,8 +95,9 @@ class PolicyClock:
             return False
         self._looked = labels, paused, now_s
         before = self._tried
-        self._tried = find_in_force(config.policies, Situation(labels, now_s, paused))
-        if self._tried.is_same_as(before):
+        found = find_in_force(config.policies, Situation(labels, now_s, paused))
+        self._tried = replace(found, candidate=before.candidate, changes=before.changes)
+        if found.is_same_as(before):
             return False
         self._again_s = None
         return True

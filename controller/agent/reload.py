@@ -208,7 +208,8 @@ class ConfigFollower:
                 _log.warning("reload: %s changes only with a restart%s", section, but)
         self._source.keep()
         _log.info("reload: %s applied", self._source.file)
-        self._log_policies(loaded)
+        if loaded.policies:
+            _log_policies(loaded)
         return True
 
     def has_other_policies(self) -> bool:
@@ -233,13 +234,8 @@ class ConfigFollower:
             self._policy_problem = str(error)
             return False
         self._policy_problem = ""
-        self._log_policies(loaded)
+        _log_policies(loaded)
         return True
-
-    def _log_policies(self, loaded: Config) -> None:
-        if loaded.policies:
-            found = [f"{each.name} ({each.because})" for each in loaded.in_force.entries]
-            _log.info("policies in force: %s", ", ".join(found) or "none")
 
     def _apply(self, load: Callable[[], Config]) -> Config:
         """Apply what *load* returns, and return it.
@@ -289,3 +285,8 @@ class ConfigFollower:
             return ""
         limits = "per_hour and cool_down of evictions"
         return f", except {limits}" if self._limits_apply(loaded) else ""
+
+
+def _log_policies(loaded: Config) -> None:
+    found = [f"{each.name} ({each.because})" for each in loaded.in_force.entries]
+    _log.info("policies in force: %s", ", ".join(found) or "none")
