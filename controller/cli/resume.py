@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Return the exit code: 0 done, 1 the file cannot be written, 2 there is no such pause."""
+    from controller.host.candidate_file import remove_candidate
     from controller.host.pause_file import PauseError, change_pauses, pause_file, read_pauses
 
     now_s = time.time()
@@ -45,11 +46,12 @@ def main(arguments: argparse.Namespace) -> int:
             return fail(f"{_named(*missing[0])} is not paused on this host", WRONG)
         exists = pause_file(state_dir).exists()
         left = change_pauses(state_dir, (), removed, now_s) if exists else ()
+        tried = removed is None and remove_candidate(state_dir, now_s)
     except PauseError as error:
         return fail(error, WRONG)
     except OSError as error:
         return fail(error, FAILED)
-    print(_report(present, left, now_s))
+    print(_report(present, left, now_s, tried=tried))
     if not owners(state_dir):
         print(without_agent(state_dir, _later(left)))
     return DONE
@@ -61,11 +63,14 @@ def _later(left: "tuple[PauseEntry, ...]") -> str:
     return "an agent that starts protects services at once"
 
 
-def _report(before: "Iterable[PauseEntry]", left: "tuple[PauseEntry, ...]", now_s: float) -> str:
-    """Return what ended, and what is still paused."""
+def _report(
+    before: "Iterable[PauseEntry]", left: "tuple[PauseEntry, ...]", now_s: float, *, tried: bool
+) -> str:
+    """Return what ended, and what is still paused; *tried*: the candidate of a trial ended."""
     kept = {each[:2] for each in left}
     ended = [each for each in before if each[:2] not in kept and each.until_s > now_s]
-    lines = [f"resumed: {_named(each.scope, each.name)}" for each in ended]
+    lines = ["ended: the candidate of a trial"] if tried else []
+    lines += [f"resumed: {_named(each.scope, each.name)}" for each in ended]
     if left:
         lines.append(describe(left))
     return "\n".join(lines or ["nothing was paused"])

@@ -29,6 +29,7 @@ from controller.core.units import NS_PER_SEC
 
 if TYPE_CHECKING:
     from controller.cli.top_pages import Page
+    from controller.cli.trial_agent import HostAgent
     from controller.cli.trial_publisher import Publisher
     from controller.trial.blocks import Design, Results
     from controller.trial.runner import Clock, Runner
@@ -67,11 +68,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             option, default=default, metavar="SHARE", help=f"{text} (default: %(default)s)"
         )
-    parser.add_argument(
+    compared = parser.add_mutually_exclusive_group()
+    compared.add_argument(
         "--policy",
         default="",
         metavar="NAME",
         help="compare enforcing with and without this policy, not with pausing",
+    )
+    compared.add_argument(
+        "--against",
+        type=Path,
+        metavar="FILE",
+        help="compare the configuration with another one: FILE has a name, and what it sets "
+        "otherwise, as a policy has",
     )
     parser.add_argument("--seed", type=int, help="repeats the order of an earlier trial")
     parser.add_argument(
@@ -104,7 +113,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         if arguments.read:
             results = [load(path) for path in arguments.read]
-            if len({each.design.policy for each in results}) > 1:
+            if len({(each.design.policy, each.design.candidate) for each in results}) > 1:
                 return fail("--read: these trials compared different things", WRONG)
             _tell(arguments, results, "")
             return DONE
@@ -117,21 +126,21 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from controller.cli.top_pages import SourceError
-    from controller.cli.trial_agent import HostAgent, SystemClock
+    from controller.cli.trial_agent import SystemClock
     from controller.cli.trial_publisher import Publisher
     from controller.cli.trial_text import announcement, progress
     from controller.core.units import count
-    from controller.trial.blocks import Arm, Results, append, start
+    from controller.trial.blocks import Arm, append, start
     from controller.trial.runner import HarmError, Runner, TrialEndError
 
     design, most_harm = _design(arguments)
     config, state_dir = find_config(arguments), find_state_dir(arguments)
     try:
-        agent = HostAgent(config, state_dir, design.policy)
+        agent, design = _agent(arguments.against, config, state_dir, design)
         page = agent.first_page()
     except SourceError as error:
         return fail(error, FAILED)
-    if (problem := _not_ready(page, design.policy)) is not None:
+    if (problem := _not_ready(page, design)) is not None:
         return fail(problem, FAILED)
     path, data_dir = _file(arguments), find_data_dir(arguments)
     node = _node(page)
@@ -147,7 +156,8 @@ def _run(arguments: argparse.Namespace) -> int:
             signal.signal(signum, signal.default_int_handler)
     try:
         for number, pair in enumerate(runner.run(), 1):
-            append(path, pair, anew=runner.left_out > 0 and len(runner.pairs) == 1)
+            anew = runner.left_out > 0 and len(runner.pairs) == 1
+            append(path, pair, anew=anew, changes=runner.comparison.changes)
             _say([progress(pair, number, design)])
             if publisher is not None:
                 problem = publisher.publish(runner.pairs, runner.comparison)
@@ -158,17 +168,50 @@ def _run(arguments: argparse.Namespace) -> int:
         if isinstance(error, HarmError) and error.arm is Arm.ENFORCE:
             hurt_s = error.began_s
     except KeyboardInterrupt:
-        _tell(arguments, [Results(node, design, runner.pairs, runner.left_out)], "interrupted")
+        _tell(arguments, [runner.results(node)], "interrupted")
         raise
+    finally:
+        _note_left_out(path, runner)
     if runner.lost:
         why = "the agent was started again or configured otherwise meanwhile"
         _say([f"{count(runner.lost, 'pair')} lost, because {why}"])
     try:
-        _tell(arguments, [Results(node, design, runner.pairs, runner.left_out)], ended)
+        _tell(arguments, [runner.results(node)], ended)
     finally:  # also if the report cannot be written
         if publisher is not None and hurt_s is not None:
             _publish_harm(publisher, runner, hurt_s, clock)
     return FAILED if ended else DONE
+
+
+def _agent(
+    against: Path | None, config: Path, state_dir: Path, design: "Design"
+) -> "tuple[HostAgent, Design]":
+    """Return the agent that takes what *design* compares, and the design with its candidate.
+
+    :raises ConfigError: the configuration or the file *against* is invalid.
+    :raises SourceError: the agent has no pages.
+    """
+    if against is None:
+        from controller.cli.trial_agent import HostAgent
+
+        return HostAgent(config, state_dir, design.policy), design
+    from controller.cli.trial_candidate import CandidateAgent, read_candidate_file
+
+    file = read_candidate_file(against, config)
+    design = replace(design, policy=file.candidate.name, candidate=file.candidate.digest)
+    return CandidateAgent(config, state_dir, file), design
+
+
+def _note_left_out(path: Path, runner: "Runner") -> None:
+    """Note in the file that all of its pairs are left out, if that is so."""
+    from controller.trial.blocks import begin_anew
+
+    if runner.pairs or not runner.left_out:
+        return
+    try:
+        begin_anew(path)
+    except OSError as error:  # the result is still to be told
+        _say([f"{path}: {error.strerror}, so --read counts the pairs that are left out"])
 
 
 def _publish_harm(publisher: "Publisher", runner: "Runner", hurt_s: float, clock: "Clock") -> None:
@@ -214,18 +257,20 @@ def _design(arguments: argparse.Namespace) -> "tuple[Design, float]":
     return replace(design, policy=arguments.policy), values["most_harm"]
 
 
-def _not_ready(page: "Page", policy: str) -> str | None:
-    """Return why an agent with *page* cannot be tried, with *policy* if that is not empty."""
+def _not_ready(page: "Page", design: "Design") -> str | None:
+    """Return why an agent with *page* cannot be tried by *design*."""
     from controller.host.names import printable
-    from controller.trial.comparison import is_in_force
+    from controller.trial.comparison import candidate, is_in_force
 
     mode = page.get("mode")
     if mode != "enforce":
         return f"the agent is in mode {printable(str(mode))}: a trial needs one that enforces"
     if page.get("pauses"):
         return "the agent is paused; 'sweetpoint resume' ends it, and a trial begins with none"
-    if policy and not is_in_force(policy, page):
-        return f"policy {printable(policy)} is not in force on this node"
+    if candidate(page) is not None:
+        return "another trial has a candidate in force; 'sweetpoint resume' ends one that is left"
+    if design.policy and not design.candidate and not is_in_force(design.policy, page):
+        return f"policy {printable(design.policy)} is not in force on this node"
     return None
 
 
@@ -253,9 +298,10 @@ def _say(lines: Iterable[str]) -> None:
 
 def _tell(arguments: argparse.Namespace, results: "Sequence[Results]", ended: str) -> None:
     """Print what *results*, one of each node, show; *ended*: why it ended before its time."""
-    from controller.cli.trial_text import lines, plain
+    from controller.cli.trial_text import changed, lines, plain
     from controller.host.names import printable
     from controller.trial.analysis import analyse
+    from controller.trial.blocks import changes_of
 
     nodes = [each.pairs for each in results]
     findings, arms = analyse(nodes), results[0].design.names
@@ -266,6 +312,7 @@ def _tell(arguments: argparse.Namespace, results: "Sequence[Results]", ended: st
             "arms": arms,
             "ended": ended,
             "left_out": sum(each.left_out for each in results),
+            "changes": [change._asdict() for change in changes_of(results)],
             "findings": [*map(plain, findings)],
         }
         print(json.dumps(found, indent=2))
@@ -277,6 +324,8 @@ def _tell(arguments: argparse.Namespace, results: "Sequence[Results]", ended: st
                 print(printable(f"{each.node}: {each.note}"))
         for line in lines(nodes, findings, arms):
             print(printable(line))
+        for change in changes_of(results):
+            print(printable(f"  {changed(change, results[0].design.policy)}"))
     if arguments.report is not None:  # last: a disk that is full must not cost the result
         from controller.cli.trial_page import trial_page
 

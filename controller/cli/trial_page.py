@@ -15,7 +15,7 @@ from controller.page.chart import Chart, Series
 from controller.page.document import Card, Cards, Document, Part, Section, Table, Text, render
 from controller.page.quantities import spaced
 from controller.trial.analysis import Finding, Kind, Verdict, analyse
-from controller.trial.blocks import Arm, Block, Pair, Results
+from controller.trial.blocks import Arm, Block, Pair, Results, changes_of
 
 __all__ = ("trial_page",)
 
@@ -192,6 +192,14 @@ def _conditions(pairs: Sequence[Pair], arms: _Arms) -> Table:
     )
 
 
+def _differences(results: Sequence[Results]) -> Iterator[Table]:
+    """Yield a table of what the policy changes, if that is known."""
+    rows = [tuple(map(printable, change)) for change in changes_of(results)]
+    if rows:
+        headings = ("key", *_arms(results).values())
+        yield Table(caption="What differs between the two.", headings=headings, rows=rows)
+
+
 def _method(results: Sequence[Results]) -> tuple[Part, ...]:
     rows = [
         (
@@ -211,6 +219,7 @@ def _method(results: Sequence[Results]) -> tuple[Part, ...]:
             headings=("node", "pairs", *_arms(results).values(), "not measured", "seed"),
             rows=rows,
         ),
+        *_differences(results),
         (
             "Each pair has one block of either kind. Their differences have the interval of "
             "Student's t; each node counts as much as any other one.",

@@ -14,10 +14,10 @@ from controller.cli.explain_text import lasted
 from controller.core.units import NS_PER_SEC, count
 from controller.host.names import printable
 from controller.trial.analysis import Finding, Kind, detectable
-from controller.trial.blocks import Arm, Design, Pair
+from controller.trial.blocks import Arm, Change, Design, Pair
 from controller.trial.noise import block_differences
 
-__all__ = ("announcement", "lines", "plain", "progress")
+__all__ = ("announcement", "changed", "lines", "plain", "progress")
 
 _HISTORY_NS = 24 * 3600 * NS_PER_SEC
 # Findings of indicators, which have no verdict, are many.
@@ -109,6 +109,12 @@ def lines(
         )
         unit = "CPUs" if field == "agent_cpus" else "of the CPU time"
         yield f"  {what} {enforce:.3f} and {pause:.3f} {unit}"
+
+
+def changed(change: Change, policy: str) -> str:
+    """Return the line for what *policy* changes."""
+    key, value, without = change
+    return f"{key}: {value} with {policy}, {without} without it"
 
 
 def _line(finding: Finding) -> str:

@@ -29,8 +29,9 @@ MAX_PAIRS = 64
 _MAX_SERVICES = 8
 _MAX_NAME_CHARS = 128
 _MAX_REPLACED = 64  # as in the configuration
-_MAX_KEYS = 16
-_KEY = r"^[a-z_]{1,32}$"
+_MAX_KEYS = 32
+# Such as law.find_harm=false.
+_SETTING = r"^[a-z_.]{1,63}=[ -~]{0,64}$"
 _MOST_CPUS = 1e5
 _LAST_S = 253402300800.0  # the year 10000
 
@@ -47,7 +48,8 @@ class Trial:
     """The ``pairs`` of a trial, and what it compared.
 
     In one arm ``policy`` was in force, in the other one it was not; empty: the agent was paused
-    there. The policy replaces profiles as ``replaces`` says, and sets the other keys ``also``.
+    there. The policy replaces profiles as ``replaces`` says, and sets other keys ``also``,
+    each with its value.
     ``hurt_s`` is when the block began in which it hurt a service so much that the trial ended, in
     seconds since 1970.
     """
@@ -125,7 +127,7 @@ def _trial(*, rows: Any, policy: Any, replaces: Any, also: Any, hurt_s: object) 
         pairs=[_pair(*row) for row in rows],
         policy=_matching(POLICY, policy) if policy != "" else "",
         replaces={_matching(PROFILE, one): _matching(PROFILE, to) for one, to in replaces.items()},
-        also=tuple(_matching(_KEY, each) for each in also),
+        also=tuple(_matching(_SETTING, each) for each in also),
         hurt_s=None if hurt_s is None else _number(hurt_s, _LAST_S),
     )
 

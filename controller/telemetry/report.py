@@ -10,7 +10,9 @@ import time
 from typing import Any
 
 from actuators.ordering import is_passing
+from controller.config.candidate import Candidate
 from controller.config.policies import PoliciesInForce
+from controller.config.policy_changes import settings_of
 from controller.core.decision import Outcome, Plan, Verdict
 from controller.core.in_force import InForce
 from controller.core.looks import TickReason
@@ -358,15 +360,29 @@ def _policies_status(policies: PoliciesInForce, label_origin: str) -> dict[str, 
             {
                 "policy": each.name,
                 "because": each.because,
-                "sets": sorted(each.sets),
+                "sets": _settings(each.sets),
                 "replaces": each.sets.get("replace_profiles") or {},
+                "changes": [change._asdict() for change in policies.changes.get(each.name, ())],
             }
             for each in policies.entries
         ],
+        "candidate": _candidate_status(policies.candidate),
         "undecided": policies.undecided,
         "next_change_s": policies.next_change_s,
         "node_labels": label_origin,
     }
+
+
+def _settings(sets: Mapping[str, Any]) -> dict[str, object]:
+    """Return the single keys that a policy sets, without the profiles that it replaces."""
+    others = {key: value for key, value in sets.items() if key != "replace_profiles"}
+    return dict(sorted(settings_of(others).items()))
+
+
+def _candidate_status(candidate: Candidate | None) -> dict[str, Any] | None:
+    if candidate is None:
+        return None
+    return {"name": candidate.name, "digest": candidate.digest, "until_s": candidate.until_s}
 
 
 def _in_force_status(record: InForce) -> dict[str, Any]:

@@ -17,14 +17,29 @@ from typing import Any, NamedTuple
 
 from controller.core.units import count
 
-__all__ = ("Arm", "Block", "Design", "Pair", "Results", "TrialError", "append", "load", "start")
+__all__ = (
+    "Arm",
+    "Block",
+    "Change",
+    "Design",
+    "Pair",
+    "Results",
+    "TrialError",
+    "append",
+    "begin_anew",
+    "changes_of",
+    "load",
+    "start",
+)
 
 _VERSION = 1
-_ANEW = "anew"  # key of a line
+_ANEW, _CHANGES = "anew", "changes"  # keys of a line
+_MOST_CHANGES = 128
+_MOST_TEXT = 64
 # A day of the shortest pairs has less.
 _MOST_BYTES = 64 << 20
 _FEWEST_PAIRS = 3
-_MOST_NAME = 63  # of a policy
+_MOST_NAME = 64  # of a policy, and of a digest
 _LAST_S = 253402300800  # the year 10000, which has no calendar in Python
 
 
@@ -43,7 +58,8 @@ class Arm(StrEnum):
 class Design:
     """Lengths in seconds. The first ``washout_s`` of each block are not measured.
 
-    With a ``policy`` the agent enforces in both arms, in ``Arm.PAUSE`` without this policy.
+    With a ``policy`` the agent enforces in both arms, in ``Arm.PAUSE`` without this policy. It is
+    one of the configuration, or the candidate of a file with the digest ``candidate``.
     """
 
     pairs: int
@@ -52,6 +68,7 @@ class Design:
     washout_s: float
     seed: int
     policy: str = ""
+    candidate: str = ""
 
     @classmethod
     def of(
@@ -134,16 +151,26 @@ class Pair(NamedTuple):
     pause: Block
 
 
+class Change(NamedTuple):
+    """A ``key`` that a policy changes, such as ``law.find_harm``, with both values as text."""
+
+    key: str
+    value: str
+    without: str
+
+
 class Results(NamedTuple):
     """The design of a trial on ``node``, and its pairs so far.
 
     ``left_out`` is the number of pairs before these, with another configuration of the agent.
+    ``changes``: what the policy changed in the last pair.
     """
 
     node: str
     design: Design
     pairs: Sequence[Pair]
     left_out: int = 0
+    changes: tuple[Change, ...] = ()
 
     @property
     def note(self) -> str:
@@ -153,22 +180,47 @@ class Results(NamedTuple):
         return f"{count(self.left_out, 'pair')} left out: then the configuration changed"
 
 
+def changes_of(results: Sequence[Results]) -> list[Change]:
+    """Return what the policy changed on the nodes of *results*, each change once."""
+    return list(dict.fromkeys(change for each in results for change in each.changes))
+
+
 def start(path: Path, node: str, design: Design) -> None:
     """Begin the file *path*, which must not exist.
 
     :raises OSError: it exists, or cannot be written.
     """
     with path.open("x", encoding="utf-8") as file:
-        head = {"version": _VERSION, "node": node, "design": asdict(design)}
+        fields = asdict(design)
+        if not design.candidate:  # an earlier version knows none
+            del fields["candidate"]
+        head = {"version": _VERSION, "node": node, "design": fields}
         file.write(json.dumps(head) + "\n")
 
 
-def append(path: Path, pair: Pair, *, anew: bool = False) -> None:
+def append(path: Path, pair: Pair, *, anew: bool = False, changes: Sequence[Change] = ()) -> None:
     """Add *pair* to the file. *anew*: it is the first one with another configuration.
+
+    :param changes: what the policy changed in it.
+    :raises OSError: it cannot be written.
+    """
+    line: dict[str, object] = {arm: asdict(getattr(pair, arm)) for arm in Arm}
+    if anew:
+        line[_ANEW] = True
+    if changes:
+        line[_CHANGES] = changes
+    _add(path, line)
+
+
+def begin_anew(path: Path) -> None:
+    """Note that no pair before counts, though none was finished since.
 
     :raises OSError: it cannot be written.
     """
-    line = {arm: asdict(getattr(pair, arm)) for arm in Arm} | ({_ANEW: True} if anew else {})
+    _add(path, {_ANEW: True})
+
+
+def _add(path: Path, line: Mapping[str, object]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -193,20 +245,31 @@ def load(path: Path) -> Results:
             raise TrialError(f"{path}: version {ascii(version)[:40]} is not known")
         design = _design(fields["design"])
         rows = [json.loads(line) for line in lines[:-1]]
-        pairs = [_pair(row) for row in rows]
         first = max((place for place, row in enumerate(rows) if _ANEW in row), default=0)
-        return Results(str(fields["node"]), design, pairs[first:], first)
+        # A line without a pair only says that the pairs begin anew.
+        pairs = [None if [*row] == [_ANEW] else _pair(row) for row in rows]
+        earlier, counted = ([*filter(None, each)] for each in (pairs[:first], pairs[first:]))
+        changes = _changes(rows[-1]) if counted else ()
+        return Results(str(fields["node"]), design, counted, len(earlier), changes)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise TrialError(f"{path}: not the file of a trial, or damaged") from None
 
 
 def _design(fields: dict[str, Any]) -> Design:
     design = Design(**fields)
-    policy = design.policy
-    if not isinstance(policy, str) or len(policy) > _MOST_NAME:
-        raise TypeError("not a policy")
-    _check_numbers([each for key, each in asdict(design).items() if key != "policy"])
+    for each in (design.policy, design.candidate):
+        if not isinstance(each, str) or len(each) > _MOST_NAME:
+            raise TypeError("not a policy")
+    names = ("policy", "candidate")
+    _check_numbers([each for key, each in asdict(design).items() if key not in names])
     return design
+
+
+def _changes(fields: dict[str, Any]) -> tuple[Change, ...]:
+    found = tuple(Change(*each) for each in fields.get(_CHANGES, ())[:_MOST_CHANGES])
+    if not all(isinstance(each, str) and len(each) <= _MOST_TEXT for row in found for each in row):
+        raise TypeError("not changes")
+    return found
 
 
 def _pair(fields: dict[str, Any]) -> Pair:

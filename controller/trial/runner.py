@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a trial: pauses the agent or a policy in one block of each pair, and measures in both.
 
-Each pause ends by itself less than a minute after its block. So a runner that is killed leaves an
-agent that soon enforces again, and nothing else.
+With a candidate it is the other way round: nothing is paused, and in one block the candidate is in
+force. Each pause and each candidate ends by itself less than a minute after its block. So a runner
+that is killed leaves an agent that soon enforces as before, and nothing else.
 
 Pairs count together as long as the agent has the same configuration. When its files or the profiles
 of its cluster change, the pairs begin anew.
@@ -14,9 +15,10 @@ from statistics import fmean
 from typing import Protocol
 
 from controller.page.view import number, records, text
-from controller.trial.blocks import Arm, Block, Design, Pair
+from controller.trial.blocks import Arm, Block, Change, Design, Pair, Results
 from controller.trial.comparison import (
     Comparison,
+    candidate,
     comparison,
     configuration,
     is_in_force,
@@ -64,11 +66,13 @@ class Agent(Protocol):
     def pause(self, until_s: float) -> None:
         """Pause everything, or the policy of the trial, until *until_s*, since 1970.
 
-        :raises TrialEndError: the pause cannot be written.
+        If the trial has a candidate: put it in force until then.
+
+        :raises TrialEndError: the pause or the candidate cannot be written.
         """
 
     def resume(self) -> None:
-        """End the pause that ``pause`` began, and no other one."""
+        """End what ``pause`` began, and nothing else."""
 
 
 class Clock(Protocol):
@@ -96,9 +100,12 @@ class Runner:
         self._agent, self._clock, self._design = agent, clock, design
         self._most_harm = most_harm
         self._until_s = 0.0
+        # The arm in which the agent is told something.
+        self._told = Arm.ENFORCE if design.candidate else Arm.PAUSE
         self._configuration: tuple[str, str] | None = None
         self._others: list[str] | None = None  # the other policies of this pair
         self.comparison = Comparison()
+        self._changes: tuple[Change, ...] = ()  # in the last pair that counts
         self.pairs: list[Pair] = []
         self.lost = self.left_out = 0
 
@@ -122,13 +129,19 @@ class Runner:
                     continue
                 pair = Pair(blocks[Arm.ENFORCE], blocks[Arm.PAUSE])
                 self.pairs.append(pair)
+                self._changes = self.comparison.changes
                 yield pair
         finally:
             self._agent.resume()
 
+    def results(self, node: str) -> Results:
+        """Return what has been measured on *node* so far."""
+        changes = self._changes if self.pairs else ()
+        return Results(node, self._design, self.pairs, self.left_out, changes)
+
     def _block(self, arm: Arm) -> Block:
         length_s = self._design.length_s(arm)
-        if arm is Arm.PAUSE:
+        if arm is self._told:
             self._until_s = self._clock.now_s() + _ANSWER_WITHIN_S + length_s + _MARGIN_S
             self._agent.pause(self._until_s)
         else:
@@ -146,7 +159,7 @@ class Runner:
                 meter.take(page)
                 self._check_harm(arm, meter, began_s)
         finally:
-            if arm is Arm.PAUSE:
+            if arm is self._told:
                 self._agent.resume()
         return meter.block()
 
@@ -192,6 +205,8 @@ class Runner:
         if not self._is_alone(arm, page):
             policy = self._design.policy
             or_policy = f", or policy {policy} began or ended" if policy else ""
+            if self._design.candidate:
+                or_policy += "; a restart of the agent ends it"
             raise TrialEndError(f"another command began or ended a pause{or_policy}")
         self._check_unchanged(page)
 
@@ -215,11 +230,14 @@ class Runner:
             raise _ChangedError
 
     def _is_alone(self, arm: Arm, page: Page) -> bool:
-        """Whether the agent obeys the pause of this block, or none, and no other one."""
-        own_s = [self._until_s] if arm is Arm.PAUSE else []
-        if [number(each.get("until_s")) for each in records(page.get("pauses"))] != own_s:
+        """Whether the agent obeys what this block has told it, and nothing else."""
+        digest, policy = self._design.candidate, self._design.policy
+        own_s = [self._until_s] if arm is self._told else []
+        pauses = [] if digest else own_s
+        if [number(each.get("until_s")) for each in records(page.get("pauses"))] != pauses:
             return False
-        policy = self._design.policy
+        if candidate(page) != ((digest, *own_s) if digest and own_s else None):
+            return False
         # A pause that the agent knows says not yet that the policy has left the configuration.
         return not policy or is_in_force(policy, page) is (arm is Arm.ENFORCE)
 

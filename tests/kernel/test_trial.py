@@ -69,9 +69,9 @@ def test_it_pauses_in_turns_and_says_what_it_found(site: Site, agent: AgentRun) 
     eventually("no pause", lambda: agent.status()["pauses"] == [])
     eventually("the knobs of before", lambda: site.knobs() == before)
     (file,) = files(site)
-    node, design, pairs, left_out = load(file)
+    node, design, pairs, left_out, changes = load(file)
     assert (node, design.pairs, len(pairs)) == (os.uname().nodename, PAIRS, PAIRS)
-    assert left_out == 0
+    assert (left_out, changes) == (0, ())
     assert all({block.arm for block in pair} == {*Arm} for pair in pairs)
     found = json.loads(out)
     assert found["ended"] == ""
@@ -117,11 +117,61 @@ def test_a_candidate_and_the_profile_in_force_take_turns(site: Site) -> None:
         eventually("no pause", lambda: agent.status()["pauses"] == [])
         eventually("the policy", lambda: policies(agent) == ["canary"])
         (file,) = files(site)
-        _, design, pairs, _ = load(file)
+        _, design, pairs, _, changes = load(file)
         assert (design.policy, len(pairs)) == ("canary", PAIRS)
+        assert changes == (("replace_profiles.nginx", "fast", "nginx"),)
         firsts = [min(pair, key=lambda block: block.began_s).arm for pair in pairs]
         assert firsts == [first for first, _ in design.order()]
         assert json.loads(out)["arms"] == {"enforce": "with canary", "pause": "without canary"}
+        against = site.home / "other.yaml"
+        against.write_text(OTHER)
+        check_a_candidate_of_a_file(site, agent, against)
+        check_a_candidate_that_is_left_over(site, agent, against)
+
+
+OTHER = "name: other\nset: {replace_profiles: {nginx: redis}}\n"
+
+
+def check_a_candidate_of_a_file(site: Site, agent: AgentRun, against: Path) -> None:
+    """Check a trial of *against*, where the policy canary sets another profile."""
+    digest = agent.status()["config_digest"]
+    pairs = Path(f"{against}.jsonl")
+    trial = begin(site, *SHORT, "--against", str(against), "--json", "--blocks", str(pairs))
+    eventually("the candidate", lambda: profile_of_web(agent) == "redis")
+    assert policies(agent) == ["canary", "other"]
+    assert agent.status()["config_digest"] == digest
+    against.write_text("set: {}\n")  # what was read at the start counts
+    eventually("the profile of before", lambda: profile_of_web(agent) == "fast")
+    assert policies(agent) == ["canary"]
+    eventually("the candidate again", lambda: profile_of_web(agent) == "redis")
+    trial.send_signal(signal.SIGTERM)
+    code, out, err = finish(trial)
+    assert code == 130, err
+    found = json.loads(out)
+    assert found["changes"] == [
+        {"key": "replace_profiles.nginx", "value": "redis", "without": "fast"}
+    ]
+    assert found["arms"] == {"enforce": "with other", "pause": "without other"}
+    eventually("the profile of before", lambda: profile_of_web(agent) == "fast")
+    assert policies(agent) == ["canary"]
+    code, _, err = finish(begin(site, *SHORT, "--against", str(against)))
+    assert code == 2 and "name: is missing" in err
+    against.write_text(OTHER)
+
+
+def check_a_candidate_that_is_left_over(site: Site, agent: AgentRun, against: Path) -> None:
+    """Check that an operator ends at once what a killed trial left."""
+    pairs = f"{against}.2.jsonl"
+    trial = begin(site, *SHORT, "--against", str(against), "--blocks", pairs)
+    eventually("the candidate", lambda: profile_of_web(agent) == "redis")
+    trial.kill()
+    finish(trial)
+    code, _, err = finish(begin(site, *SHORT, "--policy", "canary"))
+    assert code == 1 and "another trial has a candidate in force" in err
+    command = (sys.executable, "-m", "controller.cli.main", "resume", "--config", str(site.config))
+    done = subprocess.run(command, check=True, text=True, capture_output=True)
+    assert done.stdout.startswith("ended: the candidate of a trial")
+    eventually("the profile of before", lambda: profile_of_web(agent) == "fast")
 
 
 @pytest.mark.thorough

@@ -110,7 +110,9 @@ class MadeAgent:
     ``at`` are calls at times; ``pauses`` are the ends of those in force. The page has those of
     ``lag_s`` ago, as that of an agent between two ticks. With ``policy`` a pause is one of this
     policy, which the agent ``leaves`` or not. It replaces profiles as ``replaces`` says, and
-    ``others`` are in force as well. ``config`` stands for the files of the agent.
+    ``others`` are in force as well. ``config`` stands for the files of the agent. With a ``digest``
+    the policy is a candidate: it is in force until the end that ``pause`` sets, and nothing is
+    paused. ``suffers`` is asked whether it is paused, or not in force.
     """
 
     suffers: Callable[[bool], float] = lambda paused: 0.5 if paused else 0.1
@@ -128,6 +130,9 @@ class MadeAgent:
     replaces: dict[str, str] = field(default_factory=dict)
     others: list[str] = field(default_factory=lambda: ["night"])
     config: str = "one"
+    digest: str = ""
+    sets: dict[str, Any] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
     log: list[tuple[float, str]] = field(default_factory=list)
     own: float | None = None
     past: list[tuple[float, list[float]]] = field(default_factory=list)
@@ -142,7 +147,7 @@ class MadeAgent:
             self.past.append((self.now, [*self.pauses]))
             self.now += step
             self.pauses = [until for until in self.pauses if until > self.now]
-            paused = bool(self.pauses)
+            paused = bool(self.pauses) is not bool(self.digest)
             self.ran_s += step
             self.suffered_s += step * self.suffers(paused)
             self.oncpu_s += step * (1.5 if paused else 1.0)
@@ -161,8 +166,13 @@ class MadeAgent:
         loop["is_time"] = True
         return {
             "mode": self.mode,
-            "pauses": [{"until_s": until} for until in pauses],
-            "policies": {"in_force": self._in_force(pauses)},
+            "pauses": [] if self.digest else [{"until_s": until} for until in pauses],
+            "policies": {
+                "in_force": self._in_force(pauses),
+                "candidate": {"digest": self.digest, "until_s": pauses[0]}
+                if self.digest and pauses
+                else None,
+            },
             "config_digest": self.config,
             "time_ns": round(self.now * NS),
             "ran_ns": round(self.ran_s * NS),
@@ -179,9 +189,9 @@ class MadeAgent:
 
     def _in_force(self, pauses: list[float]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = [{"policy": each} for each in self.others]
-        if not pauses or not self.leaves:
-            sets = ["replace_profiles"]
-            found.append({"policy": self.policy, "sets": sets, "replaces": self.replaces})
+        if not self.leaves or bool(pauses) is bool(self.digest):
+            what = {"sets": self.sets, "replaces": self.replaces, "changes": self.changes}
+            found.append({"policy": self.policy, **what})
         return found
 
     def pause(self, until_s: float) -> None:

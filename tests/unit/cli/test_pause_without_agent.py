@@ -3,11 +3,13 @@
 """``pause`` and ``resume`` where no agent runs: what they did, and what takes effect when."""
 
 from pathlib import Path
+import time
 
 import pytest
 
 from actuators.journal import Journal
 from controller.cli.main import main
+from controller.host.candidate_file import CandidateEntry, read_candidate, write_candidate
 from controller.host.state_dir import JOURNAL, Lock
 from tests.unit.cli.test_status import QUOTA
 
@@ -34,6 +36,22 @@ def test_what_happens_now_and_later(state_dir: Path, capsys: pytest.CaptureFixtu
         "resumed: service web",
         f"{nothing}protects services at once",
     ]
+
+
+def test_the_candidate_of_a_trial_ends_only_with_all_pauses(
+    state_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = time.time()
+    options = ("--state-dir", str(state_dir))
+    assert main(["pause", "--service", "web", *options]) == 0
+    write_candidate(state_dir, CandidateEntry("name: x", "x", now_s + 60), now_s)
+    assert main(["resume", "--service", "web", *options]) == 0
+    assert read_candidate(state_dir, now_s) is not None
+    capsys.readouterr()
+    assert main(["resume", *options]) == 0
+    first, _ = capsys.readouterr().out.splitlines()
+    assert first == "ended: the candidate of a trial"
+    assert read_candidate(state_dir, now_s) is None
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])

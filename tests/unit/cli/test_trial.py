@@ -1,5 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
 from dataclasses import replace
 import json
 from pathlib import Path
@@ -7,18 +8,23 @@ from pathlib import Path
 import pytest
 
 from controller.cli.main import main
-from controller.trial.blocks import Design, append, start
+from controller.trial.blocks import Change, Design, append, start
 from tests.support.trial import noisy_pairs
 
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
 
 
 def saved(
-    path: Path, seed: int, count: int = 8, less: float = 0.3, design: Design = DESIGN
+    path: Path,
+    seed: int,
+    count: int = 8,
+    less: float = 0.3,
+    design: Design = DESIGN,
+    changes: Sequence[Change] = (),
 ) -> Path:
     start(path, f"node-{seed}", design)
     for pair in noisy_pairs(seed, count, less=less, work=0.9):
-        append(path, pair)
+        append(path, pair, changes=changes)
     return path
 
 
@@ -83,6 +89,69 @@ def test_the_arms_of_a_policy_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["trial", "--read", str(file), "--json"]) == 0
     arms = json.loads(capsys.readouterr().out)["arms"]
     assert arms == {"enforce": "with canary", "pause": "without canary"}
+
+
+AGAINST = replace(DESIGN, policy="mine", candidate="d" * 64)
+
+
+def test_what_differs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = [Change("law.find_harm", "false", "true"), Change("reserve", "<0cpu>", "1cpu")]
+    files = [saved(tmp_path / str(n), n, design=AGAINST, changes=changes) for n in (1, 2)]
+    read = [word for file in files for word in ("--read", str(file))]
+    report = tmp_path / "report.html"
+    assert main(["trial", *read, "--report", str(report)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        "  law.find_harm: false with mine, true without it",
+        "  reserve: <0cpu> with mine, 1cpu without it",
+    ]
+    page = report.read_text()
+    assert "What differs between the two." in page
+    assert page.count("law.find_harm") == 1
+    assert "&lt;0cpu&gt;" in page and "<0cpu>" not in page
+    assert main(["trial", *read, "--json"]) == 0
+    first, _ = json.loads(capsys.readouterr().out)["changes"]
+    assert first == {"key": "law.find_harm", "value": "false", "without": "true"}
+
+
+def test_candidates_of_one_name_that_set_different_things_are_not_put_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    designs = (AGAINST, replace(AGAINST, candidate="e" * 64), replace(AGAINST, candidate=""))
+    one, *others = (saved(tmp_path / str(n), n, design=each) for n, each in enumerate(designs))
+    for other in others:
+        assert main(["trial", "--read", str(one), "--read", str(other)]) == 2
+        assert "these trials compared different things" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: mine\nset: {tick: 1s}\n", "mine.yaml:2: set.tick: a policy cannot set this key"),
+        ("name: mine\nset: {reserve: 9999cpu}\n", "mine.yaml:2: set.reserve: "),
+        ("name: mine\nset: {reserve: 100mcpu}\n", "mine.yaml: changes nothing on this node"),
+        ("#" * 20_000, "mine.yaml: longer than 16384 characters"),
+    ],
+)
+def test_a_file_that_cannot_be_tried_is_refused_before_anything_begins(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, against = tmp_path / "config.yaml", tmp_path / "mine.yaml"
+    config.write_text(
+        f"state_dir: {tmp_path}/state\ndata_dir: {tmp_path}/data\n"
+        "workloads: [{name: web, cgroup: /web, class: latency-sensitive, profile: nginx}]\n"
+    )
+    against.write_text(text)
+    assert main(["trial", "--config", str(config), "--against", str(against)]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["config.yaml", "mine.yaml"]
+
+
+def test_a_policy_and_a_file_are_not_compared_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["trial", "--policy", "canary", "--against", "mine.yaml"])
+    assert ended.value.code == 2
+    assert "not allowed with argument --policy" in capsys.readouterr().err
 
 
 def test_trials_of_different_things_are_not_put_together(

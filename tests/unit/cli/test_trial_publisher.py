@@ -53,12 +53,11 @@ def test_the_last_pairs_replace_those_before(server: ApiStandIn, tmp_path: Path)
 
 def test_what_the_policy_sets_is_published(server: ApiStandIn, tmp_path: Path) -> None:
     publisher = Publisher(config(server, tmp_path), "n1", "both")
-    compared = Comparison({"default": "nginx"}, ("memory", "reserve"))
+    also = ("law.find_harm=false", "reserve=0cpu")
+    compared = Comparison({"default": "nginx"}, also)
     assert publisher.publish((), compared, 1.8e9) == ""
     found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
-    expected = Trial(
-        policy="both", replaces={"default": "nginx"}, also=("memory", "reserve"), hurt_s=1.8e9
-    )
+    expected = Trial(policy="both", replaces={"default": "nginx"}, also=also, hurt_s=1.8e9)
     assert replace(found, pairs=()) == expected
 
 
@@ -72,7 +71,7 @@ CANARY = Comparison({"default": "nginx"})
         ("canary", CANARY, 1.9e9, 1.9e9),
         ("canary", CANARY, 1.7e9, 1.8e9),
         ("same", CANARY, None, 1.8e9),
-        ("canary", CANARY._replace(also=("reserve",)), None, None),
+        ("canary", CANARY._replace(also=("reserve=0cpu",)), None, None),
         ("canary", Comparison({"default": "fast"}), None, None),
         ("", Comparison(), None, None),
     ],
@@ -92,6 +91,22 @@ def test_harm_stays_when_the_next_trial_of_the_same_publishes(
         assert following.publish(pairs_from(1.8e9, count), compared, later_s) == ""
         found = decode(server.objects[NODE]["metadata"]["annotations"][TRIAL_KEY])
         assert (len(found.pairs), found.hurt_s) == (count, expected)
+
+
+@pytest.mark.parametrize("other", ["law.fast_rise=false", "law.find_harm=true", "reserve=0cpu"])
+def test_harm_of_another_part_of_the_law_is_not_that_of_this_one(
+    other: str, server: ApiStandIn, tmp_path: Path
+) -> None:
+    publisher = Publisher(config(server, tmp_path), "n1", "canary")
+    compared = Comparison(also=("law.find_harm=false",))
+    for also, hurt_s, expected in (
+        (compared, 1.8e9, 1.8e9),
+        (compared, None, 1.8e9),
+        (Comparison(also=(other,)), None, None),
+    ):
+        assert publisher.publish((), also, hurt_s) == ""
+        annotations = server.objects[NODE]["metadata"]["annotations"]
+        assert decode(annotations[TRIAL_KEY]).hurt_s == expected
 
 
 @pytest.mark.parametrize("text", ["", "[1,[]]", "x"])
@@ -209,6 +224,23 @@ def test_pairs_of_an_earlier_configuration_are_left_out(
     report = tmp_path / "report.html"
     assert main(["trial", "--read", str(tmp_path / "pairs"), "--report", str(report)]) == 0
     assert note in report.read_text()
+
+
+@pytest.mark.usefixtures("signals")
+def test_without_a_pair_after_the_last_change_file_and_report_say_the_same(
+    server: ApiStandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    agent = MadeAgent(policy="canary")
+    agent.at = [(1000 + 9.5 * 120, lambda: setattr(agent, "config", "two"))]
+    run_trial(agent, server, tmp_path, monkeypatch, code=0)
+    out = capsys.readouterr().out
+    assert "9 pairs left out: then the configuration changed" in out
+    assert "no pair was finished, so nothing is known" in out
+    assert main(["trial", "--read", str(tmp_path / "pairs")]) == 0
+    assert capsys.readouterr().out == out
 
 
 def run_trial(

@@ -60,7 +60,7 @@ def test_a_service_that_one_block_lacks_stays_without_figure() -> None:
         Trial(),
         tried(()),
         tried((), 1.8e9),
-        Trial(policy="night-1", also=("memory", "reserve")),
+        Trial(policy="night-1", also=("law.find_harm=false", "reserve=0cpu")),
         Trial(policy="p" * 63, replaces={f"a{n}" + "x" * 60: "b" * 63 for n in range(64)}),
     ],
 )
@@ -122,7 +122,7 @@ def test_hostile_text_is_refused(text: str) -> None:
         ("policy", [None, 0, [], "A", "a\n", "a\x1b[31m", "a" * 64, "\u202ea"]),
         ("replaces", [None, [], "x", {"a": None}, {"a": "B"}, {"a/b": "c"}, {"": "a"}]),
         ("replaces", [{f"a{n}": "b" for n in range(65)}]),
-        ("also", [None, 1, [1], ["A"], ["a" * 33], ["a"] * 17]),
+        ("also", [None, 1, [1], ["a"], ["A=1"], ["a" * 64 + "="], ["a=" + "1" * 65], ["a=1"] * 33]),
         ("hurt_s", [True, "1", -1, 1e15, [], float("nan")]),
     ],
 )
@@ -151,7 +151,7 @@ SPEC = RolloutModel(candidate="fast", replaces="default", nodes={"pool": "canary
         (summary("[]", replaces={"nginx": "fast"}), "does not replace this profile"),
         (summary("[]", replaces={"default": "slow"}), "does not replace this profile"),
         (summary("[]", replaces={"default": "fast", "b": "fast"}), "does not replace this profile"),
-        (summary("[]", also=["reserve"]), "sets other keys too"),
+        (summary("[]", also=["reserve=0cpu"]), "sets other keys too"),
     ],
 )
 def test_a_trial_of_something_else_does_not_count(text: str, reason: str) -> None:

@@ -1,11 +1,22 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 import json
 from pathlib import Path
 
 import pytest
 
-from controller.trial.blocks import Arm, Design, TrialError, append, load, start
+from controller.trial.blocks import (
+    Arm,
+    Change,
+    Design,
+    TrialError,
+    append,
+    begin_anew,
+    changes_of,
+    load,
+    start,
+)
 from tests.support.trial import noisy_pairs
 
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
@@ -49,7 +60,8 @@ def test_a_file_has_all_pairs(tmp_path: Path) -> None:
     start(path, "node-1", DESIGN)
     for pair in pairs:
         append(path, pair)
-    assert load(path) == ("node-1", DESIGN, pairs, 0)
+    assert load(path) == ("node-1", DESIGN, pairs, 0, ())
+    assert "candidate" not in path.read_text()  # an earlier version can read it
     with pytest.raises(FileExistsError):
         start(path, "node-1", DESIGN)
     assert len(load(path).pairs) == 3
@@ -61,8 +73,32 @@ def test_pairs_of_another_configuration_are_left_out(tmp_path: Path) -> None:
     start(path, "node-1", DESIGN)
     for number, pair in enumerate(pairs):
         append(path, pair, anew=number in (2, 3))
-    assert load(path) == ("node-1", DESIGN, pairs[3:], 3)
+    assert load(path) == ("node-1", DESIGN, pairs[3:], 3, ())
     assert load(path).note == "3 pairs left out: then the configuration changed"
+
+
+def test_pairs_of_another_configuration_are_left_out_though_none_follows(tmp_path: Path) -> None:
+    path = tmp_path / "trial.jsonl"
+    pairs = noisy_pairs(1, 3)
+    start(path, "node-1", DESIGN)
+    for number, pair in enumerate(pairs):
+        append(path, pair, anew=number == 1, changes=[Change("reserve", "0cpu", "1cpu")])
+    begin_anew(path)
+    assert load(path) == ("node-1", DESIGN, [], 3, ())
+
+
+def test_what_a_candidate_changed_is_that_of_the_last_pair(tmp_path: Path) -> None:
+    path = tmp_path / "trial.jsonl"
+    design = replace(DESIGN, policy="canary", candidate="d" * 64)
+    pairs = noisy_pairs(1, 2)
+    start(path, "node-1", design)
+    for value, pair in zip(("0cpu", "1cpu"), pairs, strict=True):
+        append(path, pair, changes=[Change("reserve", value, "2cpu")])
+    found = load(path)
+    assert (found.node, found.design, found.pairs, found.left_out) == ("node-1", design, pairs, 0)
+    assert found.changes == (Change("reserve", "1cpu", "2cpu"),)
+    again = load(path)
+    assert changes_of([found, again]) == [Change("reserve", "1cpu", "2cpu")]
 
 
 def test_a_pair_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -96,6 +132,10 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
         f"{head}\n{json.dumps(damaged)}\n",
         f"{head}\n{json.dumps(short)}\n",
         f"{head}\n[1]\n",
+        f'{head}\n{line[:-1]}, "changes": [[1, 2, 3]]}}\n',
+        f'{head}\n{line[:-1]}, "changes": [["a", "b"]]}}\n',
+        f'{head}\n{line[:-1]}, "changes": 1}}\n',
+        head.replace('"seed": ', '"candidate": 1, "seed": ') + "\n",
         *(f"{head}\n{each}\n" for each in strange),
         head.replace('"enforce_s": ', '"enforce_s": "x", "x": ') + "\n",
         head.replace('"seed": ', '"seed": [], "pairs": ') + "\n",

@@ -8,9 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.config.policies import PoliciesInForce, PolicyInForce
+from controller.config.candidate import parse_candidate
+from controller.config.policies import Change, PoliciesInForce, PolicyInForce
 from controller.telemetry.report import PublishedState
 from controller.trial.comparison import (
+    candidate,
     comparison,
     configuration,
     is_in_force,
@@ -18,7 +20,15 @@ from controller.trial.comparison import (
 )
 from tests.support.reports import report
 
-SETS: dict[str, Any] = {"replace_profiles": {"default": "fast"}, "reserve": "0cpu", "law": {}}
+SETS: dict[str, Any] = {
+    "replace_profiles": {"default": "fast"},
+    "reserve": "0cpu",
+    "law": {"find_harm": False, "fast_rise": None},
+}
+CHANGES = (
+    Change("law.find_harm", False, True),
+    Change("replace_profiles.default", "fast", "default"),
+)
 
 
 def page(**fields: Any) -> dict[str, Any]:
@@ -27,7 +37,13 @@ def page(**fields: Any) -> dict[str, Any]:
         PolicyInForce("night", 0, "always", {"reserve": "0cpu"}),
         PolicyInForce("canary", 1, "always", SETS),
     )
-    policies = PoliciesInForce(known=("night", "canary"), entries=entries)
+    candidate = parse_candidate("name: canary\nset: {reserve: 0cpu}\n", "file", 1.8e9)
+    policies = PoliciesInForce(
+        known=("night", "canary"),
+        entries=entries,
+        candidate=candidate,
+        changes={"canary": CHANGES},
+    )
     published = PublishedState(report=report(0, policies=policies, **fields))
     found: dict[str, Any] = json.loads(json.dumps(dict(published.status()), default=str))
     return found
@@ -35,11 +51,25 @@ def page(**fields: Any) -> dict[str, Any]:
 
 def test_what_the_policy_sets_is_read_from_the_page() -> None:
     found = page()
-    assert comparison("canary", found) == ({"default": "fast"}, ("law", "reserve"))
-    assert comparison("night", found) == ({}, ("reserve",))
-    assert comparison("other", found) == ({}, ())
+    changes = (
+        ("law.find_harm", "false", "true"),
+        ("replace_profiles.default", "fast", "default"),
+    )
+    also = ("law.find_harm=false", "reserve=0cpu")
+    assert comparison("canary", found) == ({"default": "fast"}, also, changes)
+    assert comparison("night", found) == ({}, ("reserve=0cpu",), ())
+    assert comparison("other", found) == ({}, (), ())
     assert is_in_force("canary", found) and not is_in_force("other", found)
     assert others_in_force("canary", found) == ["night"]
+
+
+def test_the_candidate_is_known_by_what_it_sets_and_by_its_end() -> None:
+    digest = parse_candidate("name: x\nset: {reserve: 0cpu} # the same\n", "other").digest
+    assert candidate(page()) == (digest, 1.8e9)
+    other = parse_candidate("name: canary\nset: {reserve: 1cpu}\n", "file")
+    assert other.digest != digest
+    assert candidate({"policies": {"candidate": None}}) is None
+    assert candidate({}) is None
 
 
 def test_the_configuration_is_that_of_files_and_of_the_cluster() -> None:
@@ -53,7 +83,7 @@ _json = st.recursive(
     st.none() | st.integers() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["policy", "sets", "replaces", "x"]), inner)
+        | st.dictionaries(st.sampled_from(["policy", "sets", "replaces", "changes", "x"]), inner)
     ),
     max_leaves=10,
 )
@@ -61,8 +91,11 @@ _json = st.recursive(
 
 @given(_json)
 def test_any_page_gives_texts(value: object) -> None:
-    found = {"policies": {"in_force": value}, "cluster": value, "config_digest": value}
-    replaces, also = comparison("x", found)
-    assert all(isinstance(each, str) for each in (*replaces, *replaces.values(), *also))
+    policies = {"in_force": value, "candidate": value}
+    found = {"policies": policies, "cluster": value, "config_digest": value}
+    replaces, also, changes = comparison("x", found)
+    texts = (*replaces, *replaces.values(), *also, *(each for row in changes for each in row))
+    assert all(isinstance(each, str) for each in texts)
+    assert candidate(found) is None or isinstance(value, dict)
     assert all(isinstance(each, str) for each in (*configuration(found),))
     assert all(isinstance(each, str) for each in others_in_force("x", found))

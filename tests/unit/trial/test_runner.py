@@ -175,6 +175,80 @@ def test_a_policy_that_ends_meanwhile_ends_the_trial(after_s: float) -> None:
         list(runner(agent, WITH_POLICY).run())
 
 
+AGAINST = replace(WITH_POLICY, candidate="d" * 64)
+
+
+def with_candidate(**fields: Any) -> MadeAgent:
+    return MadeAgent(policy="canary", digest="d" * 64, **fields)
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 4.0])
+def test_a_candidate_is_in_force_in_one_arm_and_nothing_is_paused(lag_s: float) -> None:
+    changes = [{"key": "law.find_harm", "value": False, "without": True}]
+    agent = with_candidate(lag_s=lag_s, changes=changes)
+    ends = []
+    pause = agent.pause
+
+    def noted(until_s: float) -> None:
+        ends.append(until_s - agent.now)
+        pause(until_s)
+
+    agent.pause = noted  # type: ignore[method-assign]
+    trial = runner(agent, AGAINST)
+    pairs = [*trial.run()]
+    assert len(pairs) == DESIGN.pairs
+    for pair in pairs:
+        assert pair.enforce.suffered_ratio["web"] == pytest.approx(0.1, abs=1e-6)
+        assert pair.pause.suffered_ratio["web"] == pytest.approx(0.5, abs=1e-6)
+    assert ends == [pytest.approx(100.0)] * DESIGN.pairs
+    assert agent.pauses == []
+    assert trial.results("n1").changes == (("law.find_harm", "false", "true"),)
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("at_s", [5.0, 35.0, 61.0, 100.0, 200.0])
+def test_whatever_ends_the_trial_ends_the_candidate(
+    ended: type[BaseException], at_s: float
+) -> None:
+    agent = with_candidate()
+
+    def end() -> None:
+        raise ended
+
+    agent.at = [(1000 + at_s, end)]
+    with pytest.raises(ended):
+        list(runner(agent, AGAINST).run())
+    assert agent.pauses == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("digest", "e" * 64), ("pauses", [9e9]), ("pauses", [])],
+)
+@pytest.mark.parametrize("after_s", [10.0, 30.0])
+def test_another_candidate_or_none_ends_the_trial(field: str, value: Any, after_s: float) -> None:
+    agent = with_candidate()
+    begin_s = DESIGN.enforce_s - first_pause_s()  # of the first block with the candidate
+    agent.at = [(1000 + begin_s + after_s, lambda: setattr(agent, field, value))]
+    with pytest.raises(TrialEndError, match="or policy canary began or ended; a restart"):
+        list(runner(agent, AGAINST).run())
+
+
+def test_the_candidate_of_another_trial_ends_one_without() -> None:
+    agent = MadeAgent()
+    page = agent.page
+
+    def with_another() -> dict[str, Any] | None:
+        found = page()
+        if found is not None and agent.now > 1030:
+            found["policies"]["candidate"] = {"digest": "d" * 64, "until_s": 9e9}
+        return found
+
+    agent.page = with_another  # type: ignore[method-assign]
+    with pytest.raises(TrialEndError, match="another command"):
+        list(runner(agent).run())
+
+
 def test_harm_names_the_arm_of_a_policy() -> None:
     agent = MadeAgent(policy="canary", suffers=lambda paused: 0.1 if paused else 0.9)
     with pytest.raises(TrialEndError, match="enforcing with canary hurts web"):
@@ -218,8 +292,8 @@ def test_what_a_policy_does_is_that_of_the_present_configuration() -> None:
     agent = MadeAgent(policy="canary", replaces={"default": "fast"})
     change_at(agent, WAITS_S, config="two", replaces={"default": "slow"})
     trial = runner(agent, WITH_POLICY)
-    found = [trial.comparison for _ in trial.run()]
-    assert found == [({"default": "fast"}, ())] * 3 + [({"default": "slow"}, ())] * 2
+    found = [trial.comparison.replaces for _ in trial.run()]
+    assert found == [{"default": "fast"}] * 3 + [{"default": "slow"}] * 2
 
 
 def test_blocks_of_another_configuration_are_no_measure_of_harm() -> None:

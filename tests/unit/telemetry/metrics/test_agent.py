@@ -68,10 +68,12 @@ def test_policies_have_a_series_each_and_say_why_they_are_in_force() -> None:
             {
                 "policy": "night",
                 "because": "until 2026-11-28 06:00 CET",
-                "sets": ["reserve"],
+                "sets": {"reserve": "0cpu"},
                 "replaces": {},
+                "changes": [],
             }
         ],
+        "candidate": None,
         "undecided": ("canary",),
         "next_change_s": 1.8e9,
         "node_labels": "unknown",
