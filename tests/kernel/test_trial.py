@@ -9,9 +9,11 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from controller.host.candidate_file import candidate_file
 from controller.trial.blocks import Arm, load
 from tests.kernel.agent import AgentRun, Site
 from tests.support.waiting import DEADLINE_S, eventually
@@ -127,6 +129,7 @@ def test_a_candidate_and_the_profile_in_force_take_turns(site: Site) -> None:
         against.write_text(OTHER)
         check_a_candidate_of_a_file(site, agent, against)
         check_a_candidate_that_is_left_over(site, agent, against)
+        check_a_restart_of_the_agent(site, agent, against)
 
 
 OTHER = "name: other\nset: {replace_profiles: {nginx: redis}}\n"
@@ -172,6 +175,22 @@ def check_a_candidate_that_is_left_over(site: Site, agent: AgentRun, against: Pa
     done = subprocess.run(command, check=True, text=True, capture_output=True)
     assert done.stdout.startswith("ended: the candidate of a trial")
     eventually("the profile of before", lambda: profile_of_web(agent) == "fast")
+
+
+def check_a_restart_of_the_agent(site: Site, agent: AgentRun, against: Path) -> None:
+    """Check that a candidate, which may be why an agent died, does not outlive it."""
+    long = ("--for", "6h", "--block", "1h", "--seed", "1", "--blocks", f"{against}.3.jsonl")
+    trial = begin(site, *long, "--against", str(against))
+    eventually("the candidate", lambda: profile_of_web(agent) == "redis")
+    time.sleep(2)  # if the trial has not seen it yet, it waits for it half a minute
+    agent.kill_agent()
+    code, out, err = finish(trial)
+    assert code == 1, err
+    assert "ended before its time: " in out
+    agent.ready()
+    assert profile_of_web(agent) == "fast"
+    assert policies(agent) == ["canary"]
+    assert not candidate_file(site.home / "state").exists()
 
 
 @pytest.mark.thorough

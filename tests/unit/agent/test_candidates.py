@@ -191,7 +191,13 @@ def test_another_policy_that_begins_keeps_it_in_force(bench: Bench) -> None:
     bench.start()
     bench.write(NOW_S + 600)
     assert bench.follow() == ("mine",)
-    bench.now_s += 61
+    bench.now_s += 30
+    bench.clock.paused = frozenset({"other"})
+    assert bench.follow() is None  # it has looked anew, and the page still has the candidate
+    found = bench.clock.found
+    assert found.candidate is bench.candidates.poll()
+    assert [each.key for each in found.changes["mine"]] == ["reserve"]
+    bench.now_s += 31
     assert bench.follow() == ("late", "mine")
     bench.now_s += 600
     assert bench.follow() == ("late",)
