@@ -210,7 +210,7 @@ def _note_left_out(path: Path, runner: "Runner") -> None:
         return
     try:
         begin_anew(path)
-    except OSError as error:  # the result is still to be told
+    except OSError as error:  # the result is still to be printed
         _say([f"{path}: {error.strerror}, so --read counts the pairs that are left out"])
 
 

@@ -72,7 +72,7 @@ class IoCostReconciler:
         self._begin_round(())
 
     def reconcile(self, now_ns: int) -> None:
-        """Read who uses which disk, some cgroups at a time; decide after each round."""
+        """Read the use of disks, some cgroups at a time; decide after each round."""
         if not self._services:
             self._give_back(now_ns)
             return

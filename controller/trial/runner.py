@@ -100,7 +100,7 @@ class Runner:
         self._agent, self._clock, self._design = agent, clock, design
         self._most_harm = most_harm
         self._until_s = 0.0
-        # The arm in which the agent is told something.
+        # The arm with a pause or a candidate.
         self._told = Arm.ENFORCE if design.candidate else Arm.PAUSE
         self._configuration: tuple[str, str] | None = None
         self._others: list[str] | None = None  # the other policies of this pair
@@ -230,7 +230,7 @@ class Runner:
             raise _ChangedError
 
     def _is_alone(self, arm: Arm, page: Page) -> bool:
-        """Whether the agent obeys what this block has told it, and nothing else."""
+        """Whether the agent obeys this block, and nothing else."""
         digest, policy = self._design.candidate, self._design.policy
         own_s = [self._until_s] if arm is self._told else []
         pauses = [] if digest else own_s
