@@ -171,7 +171,8 @@ class Workload(NamedTuple):
     is a whole pod, or no pod. ``resctrl_class`` is the class of cache ways and memory
     bandwidth that a pod has before that of its profile, ``io_class`` the one for disks; empty:
     none. ``request_cpus`` and ``request_memory_bytes`` are what the pod of a service requested,
-    which is only reported; ``None``: nothing, or not known.
+    which is only reported; ``None``: nothing, or not known. ``may_own_cpus``: kubelet may
+    have given CPUs to this pod alone, so it is not kept off such CPUs.
     """
 
     name: str
@@ -198,6 +199,7 @@ class Workload(NamedTuple):
     request_cpus: float | None = None
     request_memory_bytes: int | None = None
     io_class: str = ""
+    may_own_cpus: bool = False
 
     @property
     def whole(self) -> CgroupId:

@@ -145,7 +145,9 @@ class WorkloadIndex:
         }
         self.quota_targets = frozenset((*self.best_effort, *self.quota_parents.values()))
         self.cpuset_targets = frozenset(
-            self.quota_parents.get(cgroup, each.whole) for cgroup, each in self.best_effort.items()
+            self.quota_parents.get(cgroup, each.whole)
+            for cgroup, each in self.best_effort.items()
+            if not each.may_own_cpus
         )
         limited = {each.memory_at for each in self.best_effort.values() if each.memory_at}
         self.memory_targets = frozenset(

@@ -132,6 +132,8 @@ def _cpuset(layout: CgroupLayout) -> Fact:
     try:
         cpus = format_cpuset(read_state())
         detail = f"exclusive CPUs: {cpus or 'none'}"
+        if not KUBELET_STATE.exists():
+            detail += f", because there is no {KUBELET_STATE}"
     except OSError as error:
         have, detail = False, f"{KUBELET_STATE}: {error.strerror}"
     except ValueError as error:

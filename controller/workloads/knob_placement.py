@@ -33,7 +33,7 @@ from controller.host.facts import CgroupLayout
 from controller.host.memory import MemoryHierarchy
 from controller.workloads.changes import WorkloadDiff, diff_workloads
 from controller.workloads.idle_placement import idle_placement, yields_to
-from controller.workloads.pods.cgroups import kubelet_writes_weight
+from controller.workloads.pods.cgroups import kubelet_writes_weight, may_own_cpus
 
 __all__ = ("KnobPlacer", "partial_idle")
 
@@ -156,7 +156,12 @@ class KnobPlacer:
         quota_at = None if writes else self._quota_targets.get(folder)
         if writes is not None:
             idle_at = workload.container_of
-            return workload._replace(may_idle=not writes, idle_at=idle_at, quota_at=quota_at)
+            return workload._replace(
+                may_idle=not writes,
+                may_own_cpus=may_own_cpus(workload.path),
+                idle_at=idle_at,
+                quota_at=quota_at,
+            )
         target = self._targets[folder]
         if target is None and quota_at is None:
             return workload

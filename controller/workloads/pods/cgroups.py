@@ -19,7 +19,13 @@ from typing import NamedTuple
 
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("PodCgroup", "PodCgroups", "find_roots", "kubelet_writes_weight")
+__all__ = (
+    "PodCgroup",
+    "PodCgroups",
+    "find_roots",
+    "kubelet_writes_weight",
+    "may_own_cpus",
+)
 
 _ROOT = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
 _QOS_LEVEL = re.compile(r"(?:(?:.+-)?kubepods-)?(besteffort|burstable)(?:\.slice)?")
@@ -81,16 +87,31 @@ def kubelet_writes_weight(path: str) -> bool | None:
     at each update (libcontainer's ``Set``). The cgroup of a BestEffort pod, which has no requests
     that could be resized, gets its weight before its first process.
     """
-    if "kubepods" not in path:  # most of the time: matching each name takes ten times as long
+    names = _below_root(path)
+    if names is None:
         return None
-    names = iter(path.split("/"))
-    if not any(_ROOT.fullmatch(name) for name in names):
-        return None
-    match list(names):
+    match names:
         case [level, pod] if _POD_LEVEL.fullmatch(pod):
             found = _QOS_LEVEL.fullmatch(level)
             return found is None or found[1] != "besteffort"
     return True
+
+
+def may_own_cpus(path: str) -> bool:
+    """Return whether the cgroup is of a Guaranteed pod, which kubelet may give CPUs of its own.
+
+    Such a pod is directly below ``kubepods``, others are in the level of their QoS class.
+    """
+    names = _below_root(path)
+    return bool(names and not _QOS_LEVEL.fullmatch(names[0]))
+
+
+def _below_root(path: str) -> list[str] | None:
+    """Return the names of *path* below ``kubepods``; ``None``: it is not below it."""
+    if "kubepods" not in path:  # most of the time: matching each name takes ten times as long
+        return None
+    names = iter(path.split("/"))
+    return list(names) if any(_ROOT.fullmatch(name) for name in names) else None
 
 
 class PodCgroups:

@@ -107,6 +107,7 @@ def test_in_kubelets_cgroups_only_a_besteffort_pod_is_idle(tree: Tree) -> None:
     assert tree.levels() == {path: path for path in pods}
     found = {w.path: w.may_idle for w in tree.workloads if w.qos is QosClass.BE}
     assert found == pods
+    assert [w.path for w in tree.workloads if w.may_own_cpus] == [f"/kubepods/pod{uid}2"]
     assert partial_idle(tree.workloads) == ()
     values = WorkloadIndex(tree.workloads, {"": PROFILE}).idle_targets
     assert sorted(values.values()) == ["0 2", "0 2", "0 2", "1"]

@@ -94,6 +94,10 @@ def test_pods_have_sets_where_the_level_has_other_work_too() -> None:
     assert Node(target=LEVEL).tick("0", [job(7)]) == []
 
 
+def test_a_pod_that_may_have_cpus_of_its_own_is_left_out() -> None:
+    assert Node(target=POD).tick("0", [job(7, may_own_cpus=True)]) == []
+
+
 def test_a_paused_pod_keeps_the_level_free_of_sets() -> None:
     assert Node().tick("0", JOBS, Pause(workloads=("job7",))) == []
     assert Node(target=POD).tick("0", [job(7)], Pause(workloads=("job7",))) == []

@@ -13,6 +13,7 @@ from controller.workloads.pods.cgroups import (
     PodCgroups,
     find_roots,
     kubelet_writes_weight,
+    may_own_cpus,
 )
 from tests.support.needs import needs_root
 
@@ -164,6 +165,26 @@ def test_containers_are_listed_once_a_second_after_a_change(tmp_path: Path) -> N
 )
 def test_weights_that_kubelet_writes(path: str, writes: bool | None) -> None:
     assert kubelet_writes_weight(path) is writes
+
+
+@pytest.mark.parametrize(
+    ("path", "may_own"),
+    [
+        ("/batch/one", False),
+        ("/kubepods", False),
+        (f"/kubepods/besteffort/pod{UID}/main", False),
+        (f"/kubepods/burstable/pod{UID}", False),
+        (f"/kubepods/pod{UID}", True),
+        (f"/kubepods/pod{UID}/main", True),
+        (
+            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDERSCORED}.slice",
+            False,
+        ),
+        (f"/kubepods.slice/kubepods-pod{UNDERSCORED}.slice", True),
+    ],
+)
+def test_only_guaranteed_pods_may_have_cpus_of_their_own(path: str, may_own: bool) -> None:
+    assert may_own_cpus(path) is may_own
 
 
 def test_no_kubepods_is_no_error(tmp_path: Path) -> None:
