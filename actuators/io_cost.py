@@ -9,7 +9,7 @@ block/blk-iocost.c, since v5.4). A disk without a line is off with the kernel's 
 Canonical value: ``enable=E ctrl=auto``, or with ``ctrl=user`` all words of the line, in the
 kernel's order. With ``ctrl=auto`` the kernel changes the parameters by itself, so they are left
 out. A parameter in a write sets ``ctrl=user`` (ioc_qos_write), so none is written with ``auto``.
-While iocost is on, the kernel throttles no writeback by wbt on the disk, unless somebody asked.
+While iocost is on, the kernel's default throttling of writeback (wbt) is off for the disk.
 """
 
 from pathlib import Path

@@ -44,7 +44,7 @@ from controller.core.model import (
 )
 from controller.core.settings import Settings
 from controller.core.workload_index import unpaused
-from controller.host.disks import find_disks, has_cost_file, weighted_disks
+from controller.host.disks import find_disks, may_enable_iocost, weighted_disks
 from controller.host.exclusive_cpus import SharedCpus
 from controller.host.facts import cpu_model, find_cgroup_layout, memory_bytes
 from controller.host.memory import find_memory, high_watermark_bytes
@@ -202,12 +202,14 @@ class Node:
             config = replace(config, settings=self.cluster.with_profiles(config.settings))
         links = () if self.links is None else self.links.facts
         unified = self._layout.unified
-        weighs = bool(weighted_disks(unified)) or (config.io.iocost and has_cost_file(unified))
+        disks = find_disks(config.io)
+        weighs = bool(weighted_disks(unified))
+        weighs = weighs or (config.io.iocost and may_enable_iocost(unified, disks))
         host = replace(config.settings.host, links=links, resctrl=self.resctrl.facts)
         host = replace(
             host,
             memory_bytes=memory_bytes(),
-            disks=find_disks(config.io),
+            disks=disks,
             io_weight=weighs,
             cpu_model=cpu_model(),
             high_watermark_bytes=high_watermark_bytes(),

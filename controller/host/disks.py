@@ -12,7 +12,14 @@ from controller.core.knob_values import IO_MAX_KINDS, format_disks
 from controller.core.model import KnobValue
 from controller.core.settings import DiskFacts, DiskLimits, DiskSpec, IoSettings
 
-__all__ = ("COST_FILE", "find_disks", "find_limits", "has_bfq", "has_cost_file", "weighted_disks")
+__all__ = (
+    "COST_FILE",
+    "find_disks",
+    "find_limits",
+    "has_bfq",
+    "may_enable_iocost",
+    "weighted_disks",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -64,9 +71,13 @@ def weighted_disks(unified: Path | None) -> tuple[str, ...]:
     return tuple(line.split()[0] for line in lines if "enable=1" in line.split())
 
 
-def has_cost_file(unified: Path | None) -> bool:
-    """Return whether iocost can be enabled on disks of this host."""
-    return unified is not None and (unified / COST_FILE).exists()
+def may_enable_iocost(
+    unified: Path | None, disks: Iterable[DiskFacts], devices: Path = _DEVICES
+) -> bool:
+    """Return whether the kernel has iocost, and BFQ does not schedule all of *disks*."""
+    if unified is None or not (unified / COST_FILE).exists():
+        return False
+    return any(not has_bfq(each.device, devices) for each in disks)
 
 
 def has_bfq(disk: str, devices: Path = _DEVICES) -> bool:

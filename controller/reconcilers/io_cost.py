@@ -82,8 +82,11 @@ class IoCostReconciler:
             return
         self._due_ns = now_ns + _ROUND_NS
         assert self._settings is not None
-        for disk in self._settings.host.disks:
-            self._decide(disk.device, now_ns)
+        disks = [each.device for each in self._settings.host.disks]
+        if not self._enabled.issubset(disks):  # one was taken out of the configuration
+            self._restore()
+        for disk in disks:
+            self._decide(disk, now_ns)
         best_effort = (each for each in self._workloads if each.qos is QosClass.BE)
         self._begin_round((*self._services, *best_effort))
 
@@ -150,6 +153,9 @@ class IoCostReconciler:
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + _ROUND_NS
+        self._restore()
+
+    def _restore(self) -> None:
         self._enabled.clear()
         if self._executor.holds_any(_ONLY):
             for result in self._executor.restore_all(_ONLY).results:

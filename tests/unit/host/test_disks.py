@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.settings import DiskFacts, DiskSpec, IoSettings
-from controller.host.disks import find_disks, has_bfq, has_cost_file, weighted_disks
+from controller.host.disks import find_disks, has_bfq, may_enable_iocost, weighted_disks
 
 
 @pytest.fixture
@@ -64,8 +64,13 @@ def test_a_disk_with_the_scheduler_bfq_is_told_apart(tmp_path: Path) -> None:
     assert [has_bfq(each, tmp_path) for each in ("8:0", "8:16", "8:32")] == [False, True, False]
 
 
-def test_iocost_needs_its_file(tmp_path: Path) -> None:
-    assert not has_cost_file(None)
-    assert not has_cost_file(tmp_path)
+def test_iocost_needs_its_file_and_a_disk_without_bfq(tmp_path: Path) -> None:
+    (tmp_path / "8:16/queue").mkdir(parents=True)
+    (tmp_path / "8:16/queue/scheduler").write_text("none [bfq]\n")
+    other, of_bfq = DiskFacts("8:0"), DiskFacts("8:16")
+    assert not may_enable_iocost(None, [other], tmp_path)
+    assert not may_enable_iocost(tmp_path, [other], tmp_path)
     (tmp_path / "io.cost.qos").touch()
-    assert has_cost_file(tmp_path)
+    assert may_enable_iocost(tmp_path, [of_bfq, other], tmp_path)
+    assert not may_enable_iocost(tmp_path, [of_bfq], tmp_path)
+    assert not may_enable_iocost(tmp_path, [], tmp_path)

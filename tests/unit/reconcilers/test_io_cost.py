@@ -102,6 +102,16 @@ def test_it_is_given_back_when_no_service_needs_it(host: Host, end: str) -> None
     assert host.run() == ON
 
 
+def test_a_disk_that_the_configuration_no_longer_has_is_given_back(host: Host) -> None:
+    host.use(WEB, JOB)
+    assert host.run() == ON
+    without = replace(host.settings, host=replace(host.settings.host, disks=()))
+    host.reconciler.reconfigure(without)
+    assert host.run() == OFF
+    host.reconciler.reconfigure(host.settings)
+    assert host.run() == ON
+
+
 def test_without_a_use_for_weights_nothing_is_enabled(host: Host) -> None:
     host.reconciler.reconfigure(replace(host.settings, io_classes={"gold": IoClass()}))
     host.use(WEB, JOB)
