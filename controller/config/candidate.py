@@ -14,7 +14,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from controller.config.fields import Strict, check, model_in
-from controller.config.sections.policies import POLICY, PolicySetModel
+from controller.config.sections.policies import MAX_POLICIES, POLICY, PolicySetModel
 from controller.config.yaml_document import ConfigError, Document, parse_document
 
 __all__ = ("Candidate", "add_candidate", "parse_candidate")
@@ -78,11 +78,17 @@ def _with_inner(name: str, field: FieldInfo) -> str:
 
 
 def add_candidate(document: Document, candidate: Candidate) -> Document:
-    """Return *document* with *candidate* as its last policy."""
+    """Return *document* with *candidate* as its last policy.
+
+    :raises ConfigError: *document* has as many policies as it may have.
+    """
     data = document.data
     policies = data.get("policies", []) if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(policies, list):
         return document  # its own check says what is wrong
+    if len(policies) == MAX_POLICIES:
+        why = f"the trial needs one of the {MAX_POLICIES} policies for its candidate: remove one"
+        raise ConfigError([document.problem(("policies",), why)])
     return replace(
         document,
         data={**data, "policies": [*policies, candidate.document.data]},

@@ -49,6 +49,12 @@ def test_it_is_the_last_policy_and_wins(tmp_path: Path) -> None:
     assert config.settings.memory is None  # of the other policy
 
 
+def test_there_must_be_room_for_one_more_policy(tmp_path: Path) -> None:
+    policies = ", ".join(f"{{name: p{n}, set: {{reserve: 2cpu}}}}" for n in range(16))
+    with pytest.raises(ConfigError, match=r"config\.yaml:1: policies: the trial needs one of the"):
+        loaded(tmp_path, CANDIDATE, f"policies: [{policies}]\n")
+
+
 def test_what_it_changes_is_said_with_the_value_without_it(tmp_path: Path) -> None:
     changes = loaded(tmp_path, CANDIDATE).in_force.changes
     assert changes["mine"] == (
