@@ -21,7 +21,9 @@ def trial_of(spec: RolloutModel, text: str | None) -> Trial:
         return Trial()
     trial = decode(text)
     if not trial.policy:
-        raise SummaryError("the trial compared enforcing with pausing: it needs --policy")
+        raise SummaryError(
+            "the trial compared enforcing with pausing: it needs --policy or --against"
+        )
     if trial.replaces != {spec.replaces: spec.candidate}:
         raise SummaryError("the policy of the trial does not replace this profile by the candidate")
     if trial.also:
