@@ -8,6 +8,8 @@ import statistics
 import pytest
 
 from controller.core.decision import Plan
+from controller.core.knob_values import parse_quota
+from controller.core.model import Knob
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.support.loops.closed_loop import SECOND_NS, ClosedLoop, make_settings, make_spec
 from tests.support.loops.looking_loop import LookingLoop, WokenLoop
@@ -87,6 +89,24 @@ def test_the_first_squeeze_comes_sooner_when_the_kernel_tells(p99_ns: float) -> 
     assert max(woken) <= 400
     assert statistics.median(woken) <= 280
     assert sum(woken) < 0.65 * sum(looking)
+
+
+def test_a_job_that_begins_to_run_is_limited_before_its_average_use_is_known() -> None:
+    """It used CPUs for a tenth of the 2 s of the average when the first quota is written."""
+    node = SimulatedNode(1, Plant(p99_ns=0.6e6), request_rate=1000.0)
+    wants, node.wants = node.wants, [0.0 for _ in node.wants]
+    loop = WokenLoop(node, make_settings(make_spec(filter_ns=4 * SECOND_NS)), wakes=True)
+    assert loop.run(4 * SECOND_NS) is None
+    node.wants = wants
+    written_ns = loop.run(5 * SECOND_NS)
+    assert written_ns is not None
+    assert written_ns < 4.3 * SECOND_NS
+    limits = [parse_quota(node.value(each, Knob.CPU_QUOTA)).cpus for each in node.best_effort]
+    # By the average alone one has less than a tenth of what it wants, and the other no limit.
+    assert all(
+        cpus is not None and want / 8 < cpus < want
+        for cpus, want in zip(limits, wants, strict=True)
+    )
 
 
 def test_a_service_that_is_always_near_its_sweet_point_waits_no_longer() -> None:

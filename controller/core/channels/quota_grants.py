@@ -101,12 +101,25 @@ class QuotaGrants:
 
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
         # Of a thousand workloads only a few run.
-        cpus, known = context.tracker.cpu_use, {**context.tracker.active, **self._rung.wants}
+        cpus, active = context.tracker.cpu_use, self._active_use(context)
         present, new = context.workload_index.best_effort, self._newcomers
-        use = {each: cpus[each] for each in known if each in present and each in cpus}
+        known = {each: cpus[each] for each in self._rung.wants if each in cpus} | active
+        use = {each: cpus for each, cpus in known.items() if each in present}
         for each in new.waiting:
             use.pop(each, None)
         return use | new.wants
+
+    def _active_use(self, context: TickContext) -> dict[CgroupId, float]:
+        """Return the CPUs of the workloads that use any.
+
+        A limited workload has its smoothed use. One without a grant has at least what it used in
+        each of the last two ticks: when it begins to run, the smoothed use lags a second behind.
+        """
+        grants, lasting = self._rung.grants, context.tracker.lasting_use
+        return {
+            each: cpus if each in grants else max(cpus, lasting(each))
+            for each, cpus in context.tracker.active.items()
+        }
 
     def _growth(self, context: TickContext) -> float:
         """Return what workloads without a grant use more than they want; see ``update`` of a rung.
@@ -117,7 +130,7 @@ class QuotaGrants:
         rung, new = self._rung, self._newcomers
         return sum(
             max(0.0, cpus - max(rung.floor_each, rung.wants.get(each, 0.0)))
-            for each, cpus in {**context.tracker.active, **new.wants}.items()
+            for each, cpus in {**self._active_use(context), **new.wants}.items()
             if each in context.workload_index.best_effort
             and not (each in rung.grants or each in self.blocked or each in new.waiting)
         )

@@ -106,6 +106,8 @@ class CpuUse:
     """
 
     def __init__(self) -> None:
+        # The rates of the last tick and of the one before, of workloads that run.
+        self._rates: dict[CgroupId, tuple[float, float]] = {}
         # Workloads with a counter and without a rate yet.
         self._based: dict[CgroupId, None] = {}
         self._active: dict[CgroupId, None] = {}
@@ -115,6 +117,13 @@ class CpuUse:
     def active(self) -> dict[CgroupId, float]:
         """CPUs of the workloads that use any."""
         return {cgroup: self.cpus[cgroup] for cgroup in self._active}
+
+    def lasting(self, cgroup: CgroupId) -> float:
+        """Return the CPUs that a workload used at least in each of the last two ticks.
+
+        Soon after a workload begins to run that is more than the smoothed use.
+        """
+        return min(self._rates.get(cgroup, (0.0, 0.0)))
 
     def update(self, samples: SampleDiff, dt_ns: int) -> None:
         """Take the samples of one tick, *dt_ns* after the last (0: no rate is computed).
@@ -138,6 +147,7 @@ class CpuUse:
         changed = samples.changed
         for cgroup in [cgroup for cgroup in self._active if cgroup not in changed]:
             self._set(cgroup, keep * self.cpus[cgroup])
+            self._rates.pop(cgroup, None)
         for cgroup in [cgroup for cgroup in self._based if cgroup not in changed]:
             self._set(cgroup, 0.0)
 
@@ -150,6 +160,7 @@ class CpuUse:
             self._based[cgroup] = None
         elif count >= last:
             rate = (count - last) / dt_ns
+            self._rates[cgroup] = self._rates.get(cgroup, (0.0, 0.0))[1], rate
             smooth = self.cpus.get(cgroup)
             # The first rate is not smoothed, so that a new culprit counts in full at once.
             self._set(cgroup, rate if smooth is None else smooth + weight * (rate - smooth))
@@ -167,6 +178,7 @@ class CpuUse:
         self.cpus.pop(cgroup, None)
         self._active.pop(cgroup, None)
         self._based.pop(cgroup, None)
+        self._rates.pop(cgroup, None)
 
 
 Key = TypeVar("Key")

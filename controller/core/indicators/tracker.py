@@ -104,6 +104,10 @@ class IndicatorTracker:
         """CPUs that each workload uses, smoothed over 2 s."""
         return self._use.cpus
 
+    def lasting_use(self, cgroup: CgroupId) -> float:
+        """Return the least CPUs that a workload used in one of the last ticks; see ``CpuUse``."""
+        return self._use.lasting(cgroup)
+
     def update(
         self,
         snapshot: Snapshot,

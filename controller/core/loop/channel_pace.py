@@ -212,6 +212,9 @@ class PacedLimiter:
         the same release of a knob is a smaller one of the demand. Nothing is released without the
         loops if the knob is not *fine*.
         """
+        if self.applied <= 0.0:
+            # A tick that comes early begins a squeeze with as much as a usual one.
+            dt_s = max(dt_s, self.loops.settings.tick_ns / 1e9)
         if law.fast_rise:
             choice = self._raise(choice, limits, dt_s)
         extra, wanted = 0.0, choice.wanted

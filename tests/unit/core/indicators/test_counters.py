@@ -66,6 +66,14 @@ def test_the_use_of_a_workload_that_stops_decays() -> None:
     assert use.active == {}
 
 
+def test_what_a_workload_uses_in_two_ticks_lasts() -> None:
+    bench = Bench()
+    counts = [0, 0, TICK_NS, TICK_NS + TICK_NS // 2, 2 * TICK_NS, 2 * TICK_NS, 3 * TICK_NS]
+    found = [bench.tick((WorkloadSample(HOG, oncpu_ns=count),)).lasting(HOG) for count in counts]
+    assert found == [0.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0]
+    assert bench.tick(()).lasting(HOG) == 0.0
+
+
 @given(TICKS)
 def test_the_use_is_the_same_with_and_without_a_lookup_by_cgroup(
     ticks: list[dict[CgroupId, int | None]],

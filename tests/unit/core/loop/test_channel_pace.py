@@ -10,9 +10,10 @@ from controller.core.decision import ChannelState
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.channel_pace import PacedLimiter
 from controller.core.loop.service_loops import ServiceLoops
-from controller.core.model import CgroupId, Channel
+from controller.core.model import CgroupId, Channel, Knob
 from controller.core.planner import Planner
 from controller.core.settings import KnobLimits
+from controller.core.tuning import DEFAULT_LIMITS
 from controller.demo.simulated_node import Plant, SimulatedNode
 from tests.support.loops.closed_loop import (
     LAW,
@@ -88,6 +89,16 @@ def test_the_demand_rises_fast_and_falls_in_spaced_steps() -> None:
     assert applied(0.0, SECOND_NS + 1) == pytest.approx(0.4)
     assert applied(0.0, 2 * SECOND_NS) == pytest.approx(0.3)
     assert applied(0.35, 2 * SECOND_NS + 1) == 0.35
+
+
+def test_a_squeeze_begins_with_a_usual_step_also_in_a_tick_that_comes_early() -> None:
+    limiter = PacedLimiter(ChannelLoops(Channel.CPU, make_settings()))
+    demand = replace(limiter.loops.demand, wanted=1.0)
+    early_s = TICK_NS / 8e9
+    limiter.move(demand, DEFAULT_LIMITS[Knob.CPU_QUOTA], LAW, TICK_NS, early_s)
+    assert limiter.applied == pytest.approx(0.4)
+    limiter.move(demand, DEFAULT_LIMITS[Knob.CPU_QUOTA], LAW, 2 * TICK_NS, early_s)
+    assert limiter.applied == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("charge", [0.0, 0.5])
