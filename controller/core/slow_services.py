@@ -217,10 +217,10 @@ def _by_own_limit(service: str, channels: Channels, waits: Evidence) -> _Found |
 
 def _by_channel(cause: Cause, channels: Channels, waits: Evidence, context: TickContext) -> _Found:
     """Judge by *cause*, that of the channel whose indicator is worst."""
-    state = channels.loops[cause.channel].of(cause.service).state
-    if state is ChannelState.STEAL and _host_is_most(cause.service, waits, context):
+    loops = channels.loops[cause.channel].of(cause.service)
+    if loops.waits_for_host and _host_is_most(cause.service, waits, context):
         return _by_host(waits)
-    return _by_parts(cause, state is ChannelState.SQUEEZE)
+    return _by_parts(cause, loops.state is ChannelState.SQUEEZE)
 
 
 def _by_figure(cause: Cause, channels: Channels, waits: Evidence, context: TickContext) -> _Found:

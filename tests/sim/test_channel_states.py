@@ -11,7 +11,7 @@ from controller.core.knob_values import parse_quota
 from controller.core.model import Knob, KnobValue, Mode
 from controller.core.settings import SafeState
 from controller.demo.simulated_node import Plant, SimulatedNode
-from tests.support.loops.closed_loop import ClosedLoop, make_settings
+from tests.support.loops.closed_loop import TICKS_PER_S, ClosedLoop, make_settings
 
 IDLE = KnobValue("1")
 FREE = KnobValue("max 100000 0")
@@ -43,8 +43,12 @@ def test_a_service_that_is_throttled_a_little_is_protected(ratio: float) -> None
     assert node.p99_ns < 3e6
 
 
+# A service that waits a lot, whatever best-effort work does.
+WAITS = Plant(threads=1, p99_ns=0.1e6, quiet_p99_ns=9e6)
+
+
 def test_steal_causes_no_squeeze() -> None:
-    node = SimulatedNode(1, Plant(threads=1))
+    node = SimulatedNode(1, WAITS)
     node.steal_ratio = 0.6
     loop = ClosedLoop(node)
     plans = loop.run(20)
@@ -53,9 +57,23 @@ def test_steal_causes_no_squeeze() -> None:
     assert loop.run(60)[-1].demands[0].applied == 0.0
 
 
+@pytest.mark.parametrize("every_s", [20, 2])
+def test_steal_ends_no_squeeze_that_helps(every_s: int) -> None:
+    """For two seconds in each 20, and all the time. A squeeze makes what steal explains larger."""
+    node = SimulatedNode(1)
+    loop = ClosedLoop(node)
+    loop.run(30)
+    suffers = 0
+    for tick in range(60 * TICKS_PER_S):
+        node.steal_ratio = 0.3 if tick / TICKS_PER_S % every_s < 2 else 0.0
+        assert state(loop.step()) is ChannelState.SQUEEZE
+        suffers += node.p99_ns > 4e6
+    assert suffers == 0
+
+
 def test_what_a_service_suffered_before_its_load_ended_causes_no_squeeze() -> None:
     """The low-pass remembers it for seconds, in which the steal that explained it is over."""
-    node = SimulatedNode(1, Plant(threads=1))
+    node = SimulatedNode(1, WAITS)
     node.steal_ratio = 0.6
     loop = ClosedLoop(node)
     assert loop.run(60)[-1].demands[0].applied == 0.0

@@ -109,9 +109,7 @@ class EvidenceGate:
             evidence, 0.5 if self.state is ChannelState.SELF else 1.0
         ):
             self.state = ChannelState.SELF
-        elif steal_explains(evidence):
-            self.state = ChannelState.STEAL
-        elif host_explains(evidence):
+        elif steal_explains(evidence) or host_explains(evidence):
             self.in_vain = self.state is ChannelState.SQUEEZE
             self.state = ChannelState.SQUEEZE if self.in_vain else ChannelState.STEAL
         elif share < needed:

@@ -149,8 +149,17 @@ class ServiceLoops:
 
     @property
     def state(self) -> ChannelState:
-        """What the evidence says of this service."""
-        return self._gate.state
+        """What the evidence says of this service.
+
+        Where the host explains its waits, a squeeze goes on until it is seen to have no effect.
+        """
+        let_go = self._gate.in_vain and self._trial.most is not None
+        return ChannelState.STEAL if let_go else self._gate.state
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether the host explains the waits of this service, also during a squeeze."""
+        return self._gate.in_vain or self._gate.state is ChannelState.STEAL
 
     @property
     def was_in_vain(self) -> bool:
@@ -226,8 +235,8 @@ class ServiceLoops:
 
     def _bids(self, service: Service, applied: float) -> list[Bid]:
         bids = []
-        most, state = self._trial.most, self._gate.state
-        if self.was_in_vain:
+        most, state = self._trial.most, self.state
+        if state is ChannelState.SQUEEZE and self.was_in_vain:
             state = ChannelState.NOT_BE
         for loop in self._loops:
             filtered = loop.filter.value or 0.0

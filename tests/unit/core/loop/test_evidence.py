@@ -69,11 +69,12 @@ def test_half_the_throttled_time_that_explains_a_wait_keeps_the_explanation_up()
     assert states == [squeeze, own, own, squeeze]
 
 
-def test_a_host_that_explains_the_wait_makes_a_squeeze_vain() -> None:
+@pytest.mark.parametrize("seen", [evidence(host=0.6), evidence(steal=0.6)])
+def test_a_host_that_explains_the_wait_makes_a_squeeze_vain(seen: Evidence) -> None:
     gate = EvidenceGate()
     assert gate.update(True, evidence, 0.2) is ChannelState.SQUEEZE
     assert not gate.in_vain
-    assert gate.update(True, lambda: evidence(host=0.6), 0.2) is ChannelState.SQUEEZE
+    assert gate.update(True, lambda: seen, 0.2) is ChannelState.SQUEEZE
     assert gate.in_vain
     gate.update(True, evidence, 0.2)
     assert not gate.in_vain
