@@ -87,9 +87,8 @@ class IoMaxRung(AllocatedRung):
             for kind, rate in (("rbps", read), ("wbps", write))
         }
         self._used = _UsedDisks(frozenset(each.device for each in disks))
-        # The disks of the values that were planned last, and whether those of this tick have more.
-        self._planned: frozenset[str] = frozenset()
-        self._has_more = False
+        # The disks of the values that were compared last.
+        self._compared: frozenset[str] = frozenset()
         known = sum(max(each.read_bytes_per_s or 0, each.write_bytes_per_s or 0) for each in disks)
         self._is_known = math.inf not in self._carried.values()
         self._capacity = max(known, 0.0 if self._is_known else _LEAST_DISK)
@@ -108,9 +107,9 @@ class IoMaxRung(AllocatedRung):
 
     def changes(self, context: TickContext) -> Sequence[tuple[Place, KnobValue | None]]:
         """Return the values of this tick; with another disk every workload gets a value."""
-        self._has_more = bool(self._used.disks - self._planned)
-        self._planned = self._used.disks
-        return super().changes(context._replace(resync=True) if self._has_more else context)
+        has_more = bool(self._used.disks - self._compared)
+        self._compared = self._used.disks
+        return super().changes(context._replace(resync=True) if has_more else context)
 
     def release(self) -> None:
         """Remove all limits at once."""
@@ -134,11 +133,11 @@ class IoMaxRung(AllocatedRung):
         return format_disks(limits)
 
     def _amount_of(self, value: KnobValue) -> float | None:
-        if self._has_more:
-            return None  # the limit of a disk is missing, whatever the others grant
         limits = parse_disks(value)
-        ours = (limits.get(key) for key in self._carried if key[0] in self._used.disks)
-        return max((limit for limit in ours if limit is not None), default=None)
+        ours = [limits.get(key) for key in self._carried if key[0] in self._used.disks]
+        known = [each for each in ours if each is not None]
+        # Without the limit of a disk, what the others grant does not matter.
+        return max(known) if known and len(known) == len(ours) else None
 
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
         present = context.workload_index.best_effort

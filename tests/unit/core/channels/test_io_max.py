@@ -51,6 +51,7 @@ class Bench:
         self.rung = IoMaxRung(tuple(DiskFacts(each, 1e9, 1e9) for each in ALL))
         self.knobs, self.usage = KnobState(), ResourceUsage()
         self.second, self.read = 0, 0
+        self.refuses = False
         self.hold(self.original)
         self.counts: dict[CgroupId, dict[str, int]] = {}
 
@@ -102,7 +103,8 @@ class Bench:
         if BATCH not in changes:
             return None
         value = changes[BATCH] or self.original
-        self.hold(value)
+        if not self.refuses:
+            self.hold(value)
         return value
 
     def warm_up(self, **used: str) -> None:
@@ -127,6 +129,18 @@ def test_only_disks_of_services_that_ask_are_limited() -> None:
     for _ in range(12):
         bench.step(0.9, "web", web=ONE, store=ONE)
     assert disks_of(bench.step(0.1, "web", web=ONE, store=ONE)) == [ONE, TWO], "until it is let go"
+
+
+def test_a_disk_that_was_added_in_a_refused_write_is_planned_again() -> None:
+    bench = Bench()
+    bench.warm_up(web=ONE, store=TWO)
+    for _ in range(20):
+        bench.step(0.5, "store", web=ONE, store=TWO)
+    bench.refuses = True
+    assert disks_of(bench.step(0.5, "web", "store", web=ONE, store=TWO)) == [ONE, TWO]
+    bench.refuses = False
+    found = [bench.step(0.5, "web", "store", web=ONE, store=TWO) for _ in range(3)]
+    assert [ONE, TWO] in map(disks_of, found)
 
 
 def test_limits_of_another_program_stay() -> None:
