@@ -185,6 +185,8 @@ Key = TypeVar("Key")
 
 # Averages below this are dropped.
 NEGLIGIBLE_CPUS = 1e-6
+# A unit below this is given up: what is kept in it is nothing by now, and it would soon be zero.
+_LEAST_UNIT = 1e-30
 
 
 class Averages(Generic[Key]):
@@ -225,3 +227,5 @@ class Averages(Generic[Key]):
         if now_s != self._now_s:
             self._now_s = now_s
             self._unit = math.exp((self._began_s - now_s) / self._time_s)
+            if self._unit < _LEAST_UNIT:
+                self._values, self._began_s, self._unit = {}, now_s, 1.0

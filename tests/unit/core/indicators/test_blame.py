@@ -197,6 +197,20 @@ def test_the_average_decays_within_minutes() -> None:
     assert context.blame.culprits[HOG] == pytest.approx(before / 2.718, rel=0.05)
 
 
+@pytest.mark.parametrize("hours", [0.1, 1, 1000])
+def test_a_service_that_waits_for_the_first_time_after_hours_has_blame(hours: float) -> None:
+    """Also if nothing was measured meanwhile."""
+    context = Context()
+    feed(context, 0, {HOG: 0}, 0)
+    feed(context, 1, {HOG: 0}, 0)
+    context.blame.update((), context.samples, context.index, {}, 0.0, round(hours * 3600 * SECOND))
+    feed(context, 2, {HOG: 0}, 0)
+    for second in range(3, 120):
+        feed(context, second, {HOG: 300_000_000, OTHER: 100_000_000}, 400_000_000)
+    assert context.blame.blame_for("web")[HOG] == pytest.approx(0.3, rel=0.05)
+    assert context.blame.parts.of("web")[OTHER] == pytest.approx(0.1, rel=0.05)
+
+
 def test_differences_in_place_and_by_name_agree() -> None:
     old = (Blame(WEB, HOG, True, 10), Blame(WEB, None, False, 5))
     new = (Blame(WEB, HOG, True, 15), Blame(WEB, None, False, 5), Blame(WEB, MOUSE, True, 2))
