@@ -81,7 +81,8 @@ def make_child(parent: Path, name: str) -> Path:
     control = child / "cgroup.subtree_control"
     if control.exists():
         has = set((child / "cgroup.controllers").read_text().split())
-        control.write_text(" ".join(f"+{name}" for name in sorted(has & {"cpu", "memory", "io"})))
+        of_knobs = has & {"cpu", "cpuset", "memory", "io"}
+        control.write_text(" ".join(f"+{name}" for name in sorted(of_knobs)))
     return child
 
 

@@ -50,10 +50,15 @@ QUOTAS = (
 WEIGHTS = ("1", "0 512", "0 100")
 VALUES = {Knob.CPU_QUOTA: QUOTAS, Knob.SCHED_IDLE: WEIGHTS}
 MIB = 1 << 20
-if Path("/sys/fs/cgroup/cgroup.controllers").exists():  # cgroup v2 has the others
+CONTROL = Path("/sys/fs/cgroup/cgroup.subtree_control")
+if CONTROL.exists():  # cgroup v2 has the others
     VALUES[Knob.MEMORY_HIGH] = ("max", str(64 * MIB), str(128 * MIB))
     VALUES[Knob.MEMORY_MAX] = ("max", str(96 * MIB), str(160 * MIB))
     VALUES[Knob.IO_WEIGHT] = ("100", "1", "20000")  # the last is refused
+if CONTROL.exists() and "cpuset" in CONTROL.read_text().split():
+    # Without CPU 0, which all sets of the other program have.
+    VALUES[Knob.CPUSET] = ("all", "1", "1-3", "2,9999")  # the last is refused
+FOREIGN_SETS = ("0", "0-1", "0,2", "0-2", "0,3", "0-1,3", "0,2-3")
 
 wishes = st.lists(
     st.tuples(
@@ -154,6 +159,8 @@ class Lives(RuleBasedStateMachine):
                 (cgroup / knob).write_text(str((300 + number) * MIB))
             elif knob is Knob.IO_WEIGHT:
                 (cgroup / "io.weight").write_text(str(200 + number))
+            elif knob is Knob.CPUSET:
+                (cgroup / "cpuset.cpus").write_text(FOREIGN_SETS[number % len(FOREIGN_SETS)])
             elif self.layout.version == "v1":
                 (cgroup / "cpu.cfs_quota_us").write_text(str(7000 + number))
             else:

@@ -29,6 +29,7 @@ def pod() -> Iterator[Path]:
     root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-files")
     pod = make_child(root, "pod")
     set_quota(pod, 80_000, 100_000, 10_000)
+    (pod / "cpuset.cpus").write_text("0,2-3")
     yield pod
     remove_cgroup(root)
 
@@ -53,6 +54,7 @@ def test_every_file_knob_is_written_and_restored(
     assert originals == {
         Knob.SCHED_IDLE: "0 100",
         Knob.CPU_QUOTA: "80000 100000 10000",
+        Knob.CPUSET: "0,2-3",
         Knob.MEMORY_HIGH: "max",
         Knob.MEMORY_MAX: "max",
         Knob.IO_WEIGHT: "100",
@@ -62,6 +64,7 @@ def test_every_file_knob_is_written_and_restored(
     wishes = {
         Knob.SCHED_IDLE: ("1", "1"),
         Knob.CPU_QUOTA: ("5000 10000 5000", "5000 10000 5000"),
+        Knob.CPUSET: ("3", "3"),
         Knob.MEMORY_HIGH: (str(64 * MIB + 1), str(64 * MIB)),
         Knob.MEMORY_MAX: (str(96 * MIB + 1), str(96 * MIB)),
         Knob.IO_WEIGHT: ("7", "7"),
@@ -106,6 +109,7 @@ def test_a_refusal_is_reported_and_leaves_no_change(
     # The burst is above the quota: the quota is written first, and has to be reverted.
     assert refused(Knob.CPU_QUOTA, was, "5000 10000 5001").errno == errno.EINVAL
     assert refused(Knob.IO_WEIGHT, "100", "10001").errno == errno.EINVAL
+    assert refused(Knob.CPUSET, "0,2-3", "1,9999").errno == errno.ERANGE
     assert refused(Knob.MEMORY_HIGH, "max", "-4096").errno == errno.EINVAL
     # The limit of the first of two disks is written first, and has to be reverted.
     zero = f"{disks[0]} rbps=4096;{disks[1]} rbps=0"
@@ -118,6 +122,7 @@ WISHES = {
     Knob.MEMORY_HIGH: ("max", str(100 * MIB), "memory.high", str(200 * MIB), str(200 * MIB)),
     Knob.MEMORY_MAX: ("max", str(100 * MIB), "memory.max", str(200 * MIB), str(200 * MIB)),
     Knob.IO_WEIGHT: ("100", "10", "io.weight", "50", "50"),
+    Knob.CPUSET: ("0,2-3", "2", "cpuset.cpus", "1,3", "1,3"),
     Knob.CPU_QUOTA: (
         "80000 100000 10000",
         "20000 100000 10000",

@@ -56,7 +56,7 @@ def shared(cgroup: Path) -> tuple[Path, Path]:
     """The cgroups of a service and of a job that may have processes."""
     found = cgroup, make_child(cgroup.parent, "job")
     for each in found:
-        (each / "cgroup.subtree_control").write_text("-cpu -memory -io")
+        (each / "cgroup.subtree_control").write_text("-cpu -cpuset -memory -io")
     return found
 
 

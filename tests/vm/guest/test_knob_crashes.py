@@ -5,7 +5,7 @@
 A process mounts resctrl, creates a group, moves a task into it, writes all knobs and restores
 them. It is killed after each write, and after each record that was removed; then another process
 restores, and everything is as before. That the other steps make no difference is tested outside the
-guest, ten times faster.
+guest, ten times faster. Sets of CPUs are killed with odd originals too.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,6 +38,8 @@ from tests.vm.guest.resctrl import GROUP, group_of, groups, is_mounted, mounted,
 pytestmark = pytest.mark.vm
 
 MIB, PAGE = 1 << 20, mmap.PAGESIZE
+# These knobs have the names of their files.
+FILES = (Knob.CPUSET, Knob.MEMORY_HIGH, Knob.MEMORY_MAX, Knob.IO_WEIGHT, Knob.IO_MAX)
 LASTING = ("after write", "after task", "after journal remove")
 ROOT = Target(TargetKind.RESCTRL_GROUP, str(RESCTRL_DIR), 0, "")
 GROUP_TARGET = ROOT._replace(path=GROUP)
@@ -61,12 +63,12 @@ class KnobContext(NamedTuple):
 def context(cgroup_layout: CgroupLayout) -> Iterator[KnobContext]:
     root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-crash")
     pod = make_child(root, "pod")
-    (pod / "cgroup.subtree_control").write_text("-cpu -memory -io")
+    (pod / "cgroup.subtree_control").write_text("-cpu -cpuset -memory -io")
     set_quota(pod, 80_000, 100_000, 10_000)
     set_weight(pod, 700)
     with made_disks(1) as (disk,), sleepers(1) as (task,):
         made = KnobContext(cgroup_layout, pod, disk.number, task)
-        for knob in (Knob.MEMORY_HIGH, Knob.MEMORY_MAX, Knob.IO_WEIGHT, Knob.IO_MAX):
+        for knob in FILES:
             original, _ = knobs(made)[knob]
             (pod / knob).write_text(original)
         move([task], pod)
@@ -79,6 +81,7 @@ def knobs(context: KnobContext) -> dict[Knob, tuple[str, str]]:
     return {
         Knob.CPU_QUOTA: ("80000 100000 10000", "5000 10000 5000"),
         Knob.SCHED_IDLE: ("0 700", "1"),
+        Knob.CPUSET: ("1,3", "3"),
         Knob.MEMORY_HIGH: (str(80 * MIB + PAGE), str(64 * MIB)),
         Knob.MEMORY_MAX: (str(160 * MIB + PAGE), str(96 * MIB)),
         Knob.IO_WEIGHT: ("333", "10"),
@@ -146,6 +149,7 @@ def test_killed_at_every_step(context: KnobContext, tmp_path: Path, mount: bool)
         "cpu.max.burst",
         "cpu.idle",
         "cpu.weight",
+        "cpuset.cpus",
         "memory.high",
         "memory.max",
         "io.weight",
@@ -168,3 +172,60 @@ def kill_everywhere(
         return step
 
     return set(at_steps(crash, steps))
+
+
+class OddSet(NamedTuple):
+    """The original of cpuset.cpus, what replaces it, and the file after a restore."""
+
+    original: str
+    ours: str
+    after: str
+    above: str = ""
+
+
+ODD_SETS = {
+    # The kernel refuses to empty the file of a cgroup with tasks.
+    "empty": OddSet("", "1-3", "0-3"),
+    "every CPU": OddSet("0-3", "0,2", "0-3"),
+    "several ranges": OddSet("0,2-3", "2-3", "0,2-3"),
+    "none of the set above": OddSet("2-3", "2", "2-3", above="0-1"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_SETS)
+def test_killed_at_every_step_with_an_odd_set_of_cpus(
+    context: KnobContext, tmp_path: Path, name: str
+) -> None:
+    odd, root = ODD_SETS[name], context.pod.parent
+    (root / "cpuset.cpus").write_text(odd.above or "\n")
+
+    def crash(number: int) -> str | None:
+        pod, state_dir = root / f"odd-{number}", tmp_path / str(number)
+        pod.mkdir()
+        (pod / "cpuset.cpus").write_text(odd.original or "\n")
+        move([context.task], pod)
+        before = effective(pod)
+
+        def run(trace: Trace) -> None:
+            agent = executor(context.layout, state_dir, lasting(trace))
+            target = target_of(context.layout, pod)
+            seen = {each.knob: each.value for each in agent.read([target])}[Knob.CPUSET]
+            (outcome,) = agent.execute([action(target, Knob.CPUSET, seen, odd.ours)], now_ns=0)
+            assert outcome.applied == odd.ours
+            assert agent.restore_all().clean
+
+        step = die_at(number, run)
+        if number == 0:
+            assert (pod / "cpuset.cpus").read_text().strip() == odd.ours, step
+        assert_restorable(context.layout, state_dir, step)
+        assert (pod / "cpuset.cpus").read_text().strip() == odd.after, step
+        assert effective(pod) == before, step
+        return step
+
+    written = [step for step in at_steps(crash) if step.startswith("after write")]
+    assert len(written) == 2
+
+
+def effective(cgroup: Path) -> str:
+    """Return the CPUs on which the tasks of *cgroup* may run."""
+    return (cgroup / "cpuset.cpus.effective").read_text()

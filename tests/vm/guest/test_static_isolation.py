@@ -27,9 +27,7 @@ pytestmark = pytest.mark.vm
 def level() -> Iterator[Path]:
     """The level of BestEffort pods with two pods, of which the second has a set of its own."""
     root = make_child(Path("/sys/fs/cgroup"), "sweetpoint-test-isolation")
-    (root / "cgroup.subtree_control").write_text("+cpuset")
     level = make_child(root, "besteffort")
-    (level / "cgroup.subtree_control").write_text("+cpuset")
     (level / "one").mkdir()
     (level / "two").mkdir()
     (level / "two/cpuset.cpus").write_text("1")
