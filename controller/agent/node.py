@@ -168,7 +168,6 @@ class Node:
             return None
         from controller.kube.cleanup import write_taint_note
         from controller.kube.cluster import Cluster
-        from controller.workloads.pods.pod_class import PodClasses
 
         def write_note() -> None:
             write_taint_note(config.state_dir, kubernetes.node, kubernetes.kubeconfig)
@@ -179,7 +178,6 @@ class Node:
             lambda: self.sampler.cgroup_changes,
             store,
             runtime_pods,
-            PodClasses(config.resctrl.classes, config.io_classes),
         )
         write_note()
         self._write_note = write_note

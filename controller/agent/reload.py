@@ -66,7 +66,6 @@ _RESTART_ONLY = (
     "http_token_file",
     "network",
     "resctrl",
-    "io_classes",
     "counters",
     "history",
     "nri",

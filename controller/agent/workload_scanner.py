@@ -63,7 +63,11 @@ class WorkloadScanner:
         self._intake.update(workloads)
         if cluster is not None:
             workloads = cluster.scan(
-                workloads, config.settings.profiles, now_ns, config.replace_profiles
+                workloads,
+                config.settings.profiles,
+                now_ns,
+                config.replace_profiles,
+                (config.resctrl.classes, config.io_classes),
             )
         # Those that wait are placed as well: their tasks are not foreign to best-effort work.
         workloads = self._placer.place(workloads, now_ns)

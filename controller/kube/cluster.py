@@ -3,7 +3,7 @@
 """The Kubernetes side of the control thread: pods as workloads, profiles, Events, capacity."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 import itertools
 import logging
@@ -13,7 +13,9 @@ import re
 import time
 
 from controller.config.profile_set import base_name
+from controller.config.sections.io import IoClassConfig
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
+from controller.config.sections.resctrl import ResctrlClass
 from controller.config.sections.service_sources import PodAddress
 from controller.config.workload_rules import DEFAULT_PROFILE
 from controller.core.decision import Plan
@@ -69,7 +71,7 @@ class Cluster:
 
     :param cgroup_changes: see ``PodCgroups``.
     :param store: see ``ClusterCapacity``.
-    :param runtime_pods: and *pod_classes*, see ``KubernetesSource``.
+    :param runtime_pods: see ``KubernetesSource``.
     """
 
     def __init__(
@@ -79,7 +81,6 @@ class Cluster:
         cgroup_changes: Callable[[], int | None],
         store: Store,
         runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
-        pod_classes: PodClasses = NO_CLASSES,
     ) -> None:
         self._config = config
         rules = ClassRules(
@@ -101,7 +102,6 @@ class Cluster:
             cgroup_changes,
             runtime_pods,
             config.profiles.label_keys,
-            pod_classes,
         )
         self._events = events = Events(self._api, self._worker, config.node, enabled=config.events)
         pod_of = self._source.pod_of
@@ -128,6 +128,7 @@ class Cluster:
         self._ceded: Mapping[Knob, str] = {}
         self._profiles: Mapping[str, Profile] = {}
         self._replaced: Mapping[str, str] = {}
+        self._pod_classes = NO_CLASSES
         self._choose_named: ChooseProfile = profile_chooser({}, config.profiles, DEFAULT_PROFILE)
         self._choose = self._choose_named
         self._conflicts: tuple[str, ...] = ()
@@ -186,11 +187,13 @@ class Cluster:
         profiles: Mapping[str, Profile],
         now_ns: int,
         replaced: Mapping[str, str],
+        classes: tuple[Sequence[ResctrlClass], Sequence[IoClassConfig]],
     ) -> tuple[Workload, ...]:
         """Return *configured* and the pods that run on this node, each with one of *profiles*.
 
-        A pod gets the profile in *replaced* in place of the one that it would get. It is left out
-        if its cgroup belongs to a configured workload.
+        A pod gets the profile in *replaced* in place of the one that it would get, and may have
+        one of each of *classes*, for caches and for disks. It is left out if its cgroup belongs to
+        a configured workload.
         """
         if profiles is not self._profiles or replaced != self._replaced:
             self._profiles, self._replaced = profiles, replaced
@@ -202,7 +205,9 @@ class Cluster:
                 self._choose = self._descriptor_profiles.chooser(profiles, self._choose_named)
         if self._config_map_profiles is not None:
             self._config_map_profiles.publish()
-        pods = self._source.scan(now_ns, self._choose)
+        if classes != self._pod_classes:
+            self._pod_classes = PodClasses(*classes)
+        pods = self._source.scan(now_ns, self._choose, self._pod_classes)
         before, revision = self._conflicts, self._revision
         workloads, self._conflicts = merge_with_configured(configured, pods)
         self._revision = self._source.revision

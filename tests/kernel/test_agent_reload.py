@@ -127,6 +127,20 @@ def test_a_restore_that_the_kernel_refused_is_repeated_in_observe_mode(
         assert not node.knobs._executor.held()
 
 
+def test_a_reload_applies_other_classes_for_disks(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    classes = "io: {classes: {gold: {weight: 800}, bulk: {weight: 50}}}\n"
+    with follower(site) as (following, _):
+        site.write(classes)
+        assert following.reload()
+        assert [*following.config.settings.io_classes] == ["gold", "bulk"]
+        site.write(classes.replace("gold: {weight: 800}, ", ""))
+        assert following.reload()
+        assert [*following.config.settings.io_classes] == ["bulk"]
+        assert "restart" not in caplog.text
+
+
 def test_the_log_of_a_reload_says_what_it_did_not_change(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

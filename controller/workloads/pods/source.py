@@ -141,7 +141,6 @@ class KubernetesSource:
     :param runtime_pods: returns the pods that the container runtime reported, by UID; must not
         block, and return another object after a change.
     :param label_keys: see ``parse_pod``.
-    :param pod_classes: the configured classes, of each kind one of which a pod may have.
     """
 
     def __init__(
@@ -154,13 +153,12 @@ class KubernetesSource:
         cgroup_changes: Callable[[], int | None] = lambda: None,
         runtime_pods: Callable[[], Mapping[str, RuntimePod]] = dict,
         label_keys: frozenset[str] = frozenset(),
-        pod_classes: PodClasses = NO_CLASSES,
     ) -> None:
         self._layout = layout
         self._pods = pods
         self._runtime_pods = runtime_pods
         self._label_keys = label_keys
-        self._pod_classes = pod_classes
+        self._pod_classes = NO_CLASSES
         self._reported = _NONE_REPORTED
         self._rules = rules
         self._names = names
@@ -169,7 +167,9 @@ class KubernetesSource:
         self._fixed_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
         self._classes: Counter[tuple[str, str]] = Counter()
-        self._inputs: tuple[Pods, Mapping[str, object], object, ChooseProfile] | None = None
+        self._inputs: (
+            tuple[Pods, Mapping[str, object], object, ChooseProfile, PodClasses] | None
+        ) = None
         self._undecided = False  # whether the class of a pod is not known yet
         self._cgroup_checks = 0  # in this scan
         self._workloads: tuple[Workload, ...] = ()
@@ -178,18 +178,24 @@ class KubernetesSource:
         self.matched = False
         self.revision = 0
 
-    def scan(self, now_ns: int, choose: ChooseProfile) -> tuple[Workload, ...]:
+    def scan(
+        self, now_ns: int, choose: ChooseProfile, classes: PodClasses = NO_CLASSES
+    ) -> tuple[Workload, ...]:
         """Return the pods that are workloads now, sorted by path.
 
         An unchanged workload stays the same object, and an unchanged result the same tuple.
 
         :param choose: chooses the profiles; must be another object when its choices change.
+        :param classes: the configured classes, of each kind one of which a pod may have. They must
+            be another object when they change.
         """
         pods = self._pods()
         listed = pods.pods
         found = self._cgroups.scan(now_ns)
         self._reported = self._runtime_pods() or _NONE_REPORTED
-        before, self._inputs = self._inputs, (pods, found, self._reported, choose)
+        inputs = (pods, found, self._reported, choose, classes)
+        before, self._inputs = self._inputs, inputs
+        self._pod_classes = classes
         same = before is not None and all(map(operator.is_, before, self._inputs))
         if same and not self._undecided:
             return self._workloads
@@ -198,7 +204,7 @@ class KubernetesSource:
         self._choose_roots(found, listed)
         here = itertools.chain.from_iterable(found[root] for root in self.roots)
         self.matched = self.matched or any(cgroup.uid in listed for cgroup in here)
-        other_choices = before is not None and before[3] is not choose
+        other_choices = before is not None and not all(map(operator.is_, before[3:], inputs[3:]))
         known, entries = self._entries, dict[int, _Entry]()
         workloads: list[Workload] = []
         unlisted: list[_Entry] = []

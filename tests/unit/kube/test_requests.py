@@ -114,7 +114,7 @@ class Site:
         cluster.check()
         cluster.poll_profiles()
         settings = cluster.with_profiles(self.settings)
-        workloads = cluster.scan((), settings.profiles, now_ns, {})
+        workloads = cluster.scan((), settings.profiles, now_ns, {}, ((), ()))
         self.system_ns += STEP_S * NS_PER_SEC // 100
         snapshot = Snapshot(time_ns=now_ns, age_ns=0, workloads=(), system_oncpu_ns=self.system_ns)
         cluster.update(snapshot, Plan(time_ns=now_ns), InForce(), workloads, Mode.ENFORCE)

@@ -61,8 +61,8 @@ class Node:
             roots,
             names,
             runtime_pods=lambda: self.told,
-            pod_classes=PodClasses(self.classes, self.io_classes),
         )
+        self._given = PodClasses()
         self.now_s = 0
 
     def start(self, *pods: Pod, root: str = "kubepods") -> None:
@@ -89,7 +89,10 @@ class Node:
         self, after_s: int = 1, choose: Callable[[Pod | None], ProfileChoice] = CHOOSE
     ) -> tuple[Workload, ...]:
         self.now_s += after_s
-        return self.source.scan(self.now_s * NS_PER_SEC, choose)
+        classes = PodClasses(tuple(self.classes), tuple(self.io_classes))
+        if classes != self._given:
+            self._given = classes
+        return self.source.scan(self.now_s * NS_PER_SEC, choose, self._given)
 
     def run(self, *pods: Pod) -> tuple[Workload, ...]:
         self.start(*pods)

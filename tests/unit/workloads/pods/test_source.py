@@ -124,6 +124,20 @@ def test_the_class_for_disks_that_the_pod_chooses(node: Node) -> None:
     assert "best-effort work has no class" in problems["shop/p3"]
 
 
+def test_other_classes_for_disks_apply_to_pods_that_run(node: Node) -> None:
+    key = "blockio.resources.beta.kubernetes.io/pod"
+    (before,) = node.run(pod(1, annotations={key: "bulk"}))
+    node.io_classes.append(IoClassConfig("bulk", weight=20, annotation=True))
+    (found,) = node.scan()
+    assert (before.io_class, found.io_class) == ("", "bulk")
+    assert not [*node.source.problems]
+    node.io_classes[:] = [IoClassConfig("all", weight=20, koordinator=frozenset({"LS"}))]
+    (found,) = node.scan()
+    assert found.io_class == "all"
+    ((_, problem),) = node.source.problems
+    assert "'bulk' is no class" in problem
+
+
 @pytest.mark.parametrize(
     ("labels", "group"),
     [
