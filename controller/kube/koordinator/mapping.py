@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Mapping of Koordinator's settings to those of sweetpoint, with a reason for each unmapped one."""
+"""Mapping of Koordinator's settings to those of sweetpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,50 +9,13 @@ import re
 from typing import Any
 
 from controller.kube.koordinator.source import Field, Fields, short_json
+from controller.kube.koordinator.unmapped import HOST_APPS, QOS, SYSTEM, THRESHOLDS, why_not
 
 __all__ = ("Facts", "Imported", "translate")
 
-_THRESHOLDS = "resource-threshold-config"
-_QOS = "resource-qos-config"
-_SYSTEM = "system-config"
-_HOST_APPS = "host-application-config"
 # Default of koordlet (pkg/util/sloconfig).
 _SUPPRESS_PERCENT = 65
 
-# Why a field has no counterpart; the first pattern that matches the field's path applies.
-_REASONS: tuple[tuple[str, str], ...] = (
-    (rf"{_THRESHOLDS}/cpuSuppressPolicy", "cpu.quota is the knob, whatever the policy"),
-    (
-        rf"{_THRESHOLDS}/cpuSuppressMinPercent",
-        "the floor of cpu.quota is of each best-effort workload, not of all (knobs in the profile)",
-    ),
-    (
-        rf"{_THRESHOLDS}/.*[eE]vict.*",
-        "evictions follow what a service suffers, not how much is used (evict in the profile)",
-    ),
-    (
-        rf"{_QOS}/.*/cpuQOS/groupIdentity",
-        "kernels of Anolis only; sched_idle does that for best-effort work on others",
-    ),
-    (rf"{_QOS}/.*/cpuQOS/coreExpeller", "core_scheduling is for best-effort work, as a whole"),
-    (rf"{_QOS}/(lsr|ls|system)Class/cpuQOS/.*", "only best-effort work is made idle"),
-    (rf"{_QOS}/.*/memoryQOS/.*", "memory.high moves with what services suffer; no fixed values"),
-    (rf"{_QOS}/.*/blkioQOS/.*", "io.weight and io.max move with what services suffer (section io)"),
-    (rf"{_QOS}/systemClass/resctrlQOS/.*", "koordlet has resctrl groups for LSR, LS and BE only"),
-    (rf"{_QOS}/policies/netQOSPolicy", "one way of shaping only (section network)"),
-    (
-        r"cpu-burst-config/.*",
-        "no burst on pods: kubelet could not lower a limit below it in place",
-    ),
-    (rf"{_SYSTEM}/.*", "settings of the kernel are left alone"),
-    (
-        r"colocation-config/.*",
-        "see kubernetes.capacity: what best-effort work may have is measured",
-    ),
-    (r"cpu-normalization-config/.*|resource-amplification-config/.*", "for the scheduler"),
-    (rf"{_HOST_APPS}/.*", "cannot be expressed as a workload: its cgroup, name or class"),
-    (r".*/nodeStrategies|.*/nodeConfigs", "with --node-labels that of such a node is taken"),
-)
 _CLASSES = {
     "LSE": "latency-sensitive",
     "LSR": "latency-sensitive",
@@ -114,17 +77,16 @@ def translate(fields: Fields, facts: Facts) -> Imported:
     _resctrl_classes(fields, result)
     _sched(fields, result)
     _network(fields, facts, result)
+    _iocost(fields, result)
     _host_applications(fields, result)
     for at, value in fields.remaining:
-        path = "/".join(at)
-        reasons = (text for pattern, text in _REASONS if re.fullmatch(pattern, path))
-        result.miss(at, value, next(reasons, "not known to this import"))
+        result.miss(at, value, why_not(at))
     return result
 
 
 def _suppress(fields: Fields, facts: Facts, result: Imported) -> None:
-    at = (_THRESHOLDS, "cpuSuppressThresholdPercent")
-    enabled, percent = fields.take(_THRESHOLDS, "enable"), fields.take(*at)
+    at = (THRESHOLDS, "cpuSuppressThresholdPercent")
+    enabled, percent = fields.take(THRESHOLDS, "enable"), fields.take(*at)
     if enabled is not True:
         if percent is not None or enabled is not None:
             result.miss(at, percent, f"disabled in Koordinator (enable is {short_json(enabled)})")
@@ -143,7 +105,7 @@ def _suppress(fields: Fields, facts: Facts, result: Imported) -> None:
 
 
 def _resctrl(fields: Fields, facts: Facts, result: Imported) -> None:
-    at = (_QOS, "beClass", "resctrlQOS")
+    at = (QOS, "beClass", "resctrlQOS")
     found = _take_enabled(fields, at, result)
     if found is None:
         return
@@ -181,7 +143,7 @@ def _resctrl(fields: Fields, facts: Facts, result: Imported) -> None:
 def _resctrl_classes(fields: Fields, result: Imported) -> None:
     """Translate the fixed limits of services to classes of resctrl."""
     for group, values in _RESCTRL_CLASSES.items():
-        at = (_QOS, group, "resctrlQOS")
+        at = (QOS, group, "resctrlQOS")
         found = _take_enabled(fields, at, result)
         if found is None:
             continue
@@ -220,7 +182,7 @@ def _take_enabled(fields: Fields, at: Field, result: Imported) -> dict[str, Any]
 
 
 def _sched(fields: Fields, result: Imported) -> None:
-    at = (_QOS, "beClass", "cpuQOS")
+    at = (QOS, "beClass", "cpuQOS")
     enabled, idle = fields.take(*at, "enable"), fields.take(*at, "schedIdle")
     if enabled is True and idle == 1:
         result.profile["sched_idle"] = True
@@ -229,21 +191,21 @@ def _sched(fields: Fields, result: Imported) -> None:
         why = "disabled in Koordinator" if enabled is not True else "not used in Koordinator"
         text = f"{why}; the default of sweetpoint is on (sched_idle in the profile)"
         result.miss((*at, "schedIdle"), idle, text)
-    policy = fields.take(_QOS, "policies", "cpuPolicy")
+    policy = fields.take(QOS, "policies", "cpuPolicy")
     if policy == "coreSched":
         result.config["core_scheduling"] = {"mode": "auto"}
         result.notes.append(
             "core_scheduling: mode auto, on where measurements show a benefit (cpuPolicy)"
         )
     elif policy is not None:
-        result.miss((_QOS, "policies", "cpuPolicy"), policy, "sched_idle is used")
+        result.miss((QOS, "policies", "cpuPolicy"), policy, "sched_idle is used")
 
 
 def _network(fields: Fields, facts: Facts, result: Imported) -> None:
-    total = fields.take(_SYSTEM, "totalNetworkBandwidth")
+    total = fields.take(SYSTEM, "totalNetworkBandwidth")
     tiers = {}
     for group, name in _TIERS:
-        at = (_QOS, group, "networkQOS")
+        at = (QOS, group, "networkQOS")
         found = _take_enabled(fields, at, result)
         if found is None:
             continue
@@ -254,16 +216,16 @@ def _network(fields: Fields, facts: Facts, result: Imported) -> None:
     if not tiers:
         if total is not None:
             result.miss(
-                (_SYSTEM, "totalNetworkBandwidth"), total, "no class is shaped in Koordinator"
+                (SYSTEM, "totalNetworkBandwidth"), total, "no class is shaped in Koordinator"
             )
     elif facts.device is None:
         text = "with --device this becomes the section network"
-        result.miss((_QOS, "*", "networkQOS"), tiers, text)
-        result.miss((_SYSTEM, "totalNetworkBandwidth"), total, text)
+        result.miss((QOS, "*", "networkQOS"), tiers, text)
+        result.miss((SYSTEM, "totalNetworkBandwidth"), total, text)
     else:
         speed = None if total is None else _amount(total, share=False)
         if total is not None and speed is None:
-            result.miss((_SYSTEM, "totalNetworkBandwidth"), total, "not an amount")
+            result.miss((SYSTEM, "totalNetworkBandwidth"), total, "not an amount")
         device = {"name": facts.device, "egress": speed or "auto", "ingress": speed or "auto"}
         result.config["network"] = {"devices": [device], "tiers": tiers}
         result.notes.append("network: request is what is guaranteed, limit the most (networkQOS)")
@@ -281,6 +243,14 @@ def _tier(found: Mapping[str, object]) -> dict[str, dict[str, str]] | None:
     return tier if set(found) <= known else None
 
 
+def _iocost(fields: Fields, result: Imported) -> None:
+    """Translate the settings of disks of the root cgroup, with which koordlet enables iocost."""
+    at = (QOS, "cgroupRoot", "blkioQOS", "enable")
+    if fields.take(*at) is True:
+        result.config["io"] = {"iocost": "auto"}
+        result.notes.append("io.iocost: auto, so that weights of disks count (cgroupRoot/blkioQOS)")
+
+
 def _amount(value: object, *, share: bool) -> str | None:
     # A number is a share in percent if *share* is set, otherwise bits per second.
     if share and _is_percent(value):
@@ -293,15 +263,15 @@ def _amount(value: object, *, share: bool) -> str | None:
 
 
 def _host_applications(fields: Fields, result: Imported) -> None:
-    applications = fields.take(_HOST_APPS, "applications")
+    applications = fields.take(HOST_APPS, "applications")
     for each in applications if isinstance(applications, list) else ():
         workload = _workload(each) if isinstance(each, dict) else None
         if workload is None:
             text = "not a workload of a plain cgroup with a valid name and a known class"
-            result.miss((_HOST_APPS, "applications"), each, text)
+            result.miss((HOST_APPS, "applications"), each, text)
             continue
         result.config.setdefault("workloads", []).append(workload)
-        result.notes.append(f"workloads {workload['name']}: {_HOST_APPS}")
+        result.notes.append(f"workloads {workload['name']}: {HOST_APPS}")
 
 
 def _workload(application: Mapping[str, Any]) -> dict[str, str] | None:

@@ -348,3 +348,26 @@ def test_limits_of_services_that_are_none_are_listed(
     (tmp_path / "off").mkdir()
     again = run(tmp_path / "off", {"resource-qos-config": {"clusterStrategy": off}})
     assert "mbaPercent = 50: disabled in Koordinator" in (again / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_weights_of_disks_count_as_in_koordinator(tmp_path: Path, enabled: bool) -> None:
+    slow = {"name": "pool", "type": "volumegroup", "ioCfg": {"readLatency": 3000}}
+    limited = {"name": "/dev/sdb", "type": "device", "ioCfg": {"readBPS": 102400000}}
+    strategy = {
+        "cgroupRoot": {"blkioQOS": {"enable": enabled, "blocks": [slow]}},
+        "lsClass": {"blkioQOS": {"enable": True, "blocks": [limited]}},
+        "beClass": {"blkioQOS": {"enable": True, "blocks": [limited]}},
+    }
+    output = run(tmp_path, {"resource-qos-config": {"clusterStrategy": strategy}}) / "config.yaml"
+    assert load(output, cpus=4).io.iocost is enabled
+    text = output.read_text()
+    for line in (
+        "cgroupRoot/blkioQOS/blocks = [{",
+        "the kernel's own model of the disk is used",
+        "lsClass/blkioQOS/blocks = [{",
+        "koordlet has limits of disks for BE and the root only",
+        "beClass/blkioQOS/blocks = [{",
+        "io.weight and io.max move with what services suffer",
+    ):
+        assert line in text, line
