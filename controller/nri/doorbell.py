@@ -60,7 +60,10 @@ _INDEX = "90"
 _RECEIVE_BYTES = 1 << 16
 _MOST_LATE = 3
 _IMPATIENT_S = 60.0
+# Of a runtime that refuses the plugin, or that says what it does not understand.
 _LONGEST_BACKOFF_S = 60.0
+# While nobody listens, which is a restart of the runtime. A look at a socket of this host is cheap.
+_ABSENT_S = 1.0
 # A runtime that tells no removals must not fill the memory; kubelet runs 110 pods by default.
 _MOST_PODS = 4096
 
@@ -149,9 +152,12 @@ class Doorbell:
         while not self._closing.is_set():
             try:
                 self._connect(backoff)
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                self._lose(str(error))
+                self._closing.wait(_ABSENT_S)
             except (OSError, FrameError, MessageError) as error:
                 self._lose(str(error))
-            self._closing.wait(backoff.next_s())
+                self._closing.wait(backoff.next_s())
 
     def _lose(self, problem: str) -> None:
         if not self._closing.is_set() and problem != self._problem:
@@ -171,10 +177,9 @@ class Doorbell:
                 for message in trunk.feed(data):
                     if message.connection == RUNTIME:
                         self._take_registration(message)
-                        backoff.reset()
                     else:
-                        connection.sendall(encode(self._answer(message)))
-            self._lose("the runtime closed the connection")
+                        connection.sendall(encode(self._answer(message, backoff)))
+            raise ConnectionResetError("the runtime closed the connection")
 
     def _take_registration(self, message: Message) -> None:
         problem = decode_status(message.body)
@@ -183,7 +188,7 @@ class Doorbell:
         self._problem = ""
         _log.info("%s: the runtime tells new containers before they run", self._path)
 
-    def _answer(self, message: Message) -> Message:
+    def _answer(self, message: Message, backoff: Backoff) -> Message:
         if message.kind != REQUEST:
             raise FrameError(f"a message of kind {message.kind}")
         request = decode_request(message.body)
@@ -194,18 +199,20 @@ class Doorbell:
             payload = synchronized(request.payload)
             self._listed += request.payload
             if not payload:  # the last message of the list
-                self._keep(pods_that_run(self._listed))
+                # All of them: others may have gone while the runtime could not tell.
+                self._keep({}, pods_that_run(self._listed))
                 self._listed = b""
+                backoff.reset()
         elif is_arrival(request):
             pod = pod_that_came(request)
-            self._keep(filter(None, [pod]))
+            self._keep(self.pods, filter(None, [pod]))
             self._ring(pod)
         elif (uid := pod_that_went(request)) is not None:
             self.pods = {each: pod for each, pod in self.pods.items() if each != uid}
         return Message(PLUGIN, message.stream, RESPONSE, encode_response(payload))
 
-    def _keep(self, pods: Iterable[RuntimePod]) -> None:
-        kept = {**self.pods, **{pod.uid: pod for pod in pods}}
+    def _keep(self, known: Mapping[str, RuntimePod], pods: Iterable[RuntimePod]) -> None:
+        kept = {**known, **{pod.uid: pod for pod in pods}}
         self.pods = dict(list(kept.items())[-_MOST_PODS:])
 
     def _ring(self, pod: RuntimePod | None) -> None:

@@ -16,6 +16,7 @@ __all__ = (
     "HOG",
     "LAW",
     "PROFILE",
+    "agent_pids",
     "besteffort",
     "hogs",
     "is_idle",
@@ -100,12 +101,17 @@ def wait_for_squeeze(release: Release, namespace: str) -> None:
     release.node.wait("a squeeze", lambda: any(map(is_squeezed, cgroups)))
 
 
-def kill_agent(release: Release) -> None:
-    """Kill every process of the agent's pod, none of which can act on the end of another one."""
+def agent_pids(release: Release) -> list[int]:
+    """Return every process of the agent's pod."""
     uid = release.agent()["metadata"]["uid"]
     cgroup = release.node.host.cgroup("cpu", f"kubepods/burstable/pod{uid}")
     files = sorted(cgroup.glob("*/cgroup.procs"))
-    pids = [pid for file in files for pid in map(int, file.read_text().split())]
+    return [pid for file in files for pid in map(int, file.read_text().split())]
+
+
+def kill_agent(release: Release) -> None:
+    """Kill every process of the agent's pod, none of which can act on the end of another one."""
+    pids = agent_pids(release)
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             # containerd kills the others as soon as the first one has ended.

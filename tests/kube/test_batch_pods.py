@@ -12,15 +12,10 @@ import pytest
 
 from tests.kube.client import Json
 from tests.kube.cluster import resources
+from tests.kube.limits import pod_cgroup, quota
+from tests.kube.node_agent import HOG, SERVICE, Agent
 from tests.kube.node_programs import NODE
 from tests.kube.real_node import RealNode
-from tests.kube.test_container_limits import (
-    HOG,
-    SERVICE,
-    Agent,
-    pod_cgroup,
-    quota,
-)
 from tests.support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]

@@ -2,122 +2,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Best-effort pods with CPU limits on a real node: every container starts, resizes, is squeezed."""
 
-from collections.abc import Iterator, Mapping
-import os
+from collections.abc import Iterator
 from pathlib import Path
 import re
-import signal
-import sys
-from typing import Any
 
 import pytest
-import yaml
 
-from controller.demo.programs import Process, start
 from tests.kube.client import Json
 from tests.kube.cluster import resources
-from tests.kube.node_programs import NODE, container
+from tests.kube.limits import (
+    cgroup,
+    cpu,
+    knobs,
+    pod_cgroup,
+    quota,
+    resize,
+    squeezed,
+    statuses,
+    wait_for_resize,
+)
+from tests.kube.node_agent import BATCH, HOG, SERVICE, Agent
+from tests.kube.node_programs import container
 from tests.kube.real_node import RealNode
-from tests.support.cgroups import children_of
-from tests.support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 
-BATCH = {"sweetpoint.dev/qos": "best-effort"}
-HOG = "while :; do :; done"
 UNTIL = "while [ ! -e /finish ]; do :; done"
-_BURSTS = "while :; do sleep 0.02; i=0; while [ $i -lt 1000 ]; do i=$((i + 1)); done; done"
-# Its processes, two for each CPU, wait for each other, also beside squeezed work.
-SERVICE = f"n=$((2 * $(nproc))); while [ $n -gt 0 ]; do n=$((n - 1)); {{ {_BURSTS}; }} & done; wait"
-# With a service that always waits it squeezes best-effort work to its floor and keeps it there.
-PROFILE = {
-    "name": "default",
-    "description": "test",
-    "indicators": {
-        "runq_p99": {
-            **{"sweet_point": "20us", "resolution": "10us", "window": "1s", "filter": "0s"},
-            **{"gains": {"kp": 1, "ti": "200ms"}, "channel": "cache"},
-        }
-    },
-    # On the cpu channel a loop asks for no more than best-effort's part of the wait, which is
-    # little on a busy machine. On this one the evidence is the use of best-effort work.
-    "channels": ["cache"],
-    "be_share_min": "0%",
-    # More than the quota of a service with the limit 100m.
-    "cpu_burst": "20ms",
-}
 # What kubelet logs if it or runc cannot write to a cgroup.
 CGROUP_ERROR = re.compile(
     r"^[EF].*(?:[Cc]group|QOS|cpu\.\w+|invalid argument|runc|[Rr]esiz).*", re.M
 )
-
-
-class Agent:
-    """The agent on the node, outside its pods; *kubernetes* is more for that section.
-
-    On a busy machine a container may get little anyway; below its *floor* it has no quota.
-    """
-
-    def __init__(
-        self, node: RealNode, home: Path, kubernetes: Json | None = None, floor: str = "40mcpu"
-    ) -> None:
-        self._node, self._home = node, home
-        self._knobs = {"cpu.quota": {"floor": floor, "squeeze": "10/s"}}
-        self._process: Process | None = None
-        self._profile = home / "default.yaml"
-        config = {
-            **{"mode": "enforce", "profiles": [str(self._profile)]},
-            **{"state_dir": f"{home}/state", "data_dir": f"{home}/data"},
-            "kubernetes": {
-                **{"node": NODE, "kubeconfig": str(node.admin_kubeconfig)},
-                **(kubernetes or {}),
-            },
-            # The waits of the service for itself would end the squeeze for half a minute.
-            "law": {"verify_squeeze": False},
-        }
-        (home / "config.yaml").write_text(yaml.safe_dump(config))
-
-    def start(self, *, yields: bool = True) -> None:
-        """Start the agent and wait until it controls.
-
-        *yields*: best-effort work has the lowest weight while the service runs.
-        """
-        profile = PROFILE | {"sched_idle": yields, "knobs": self._knobs}
-        self._profile.write_text(yaml.safe_dump(profile))
-        program = (sys.executable, "-m", "controller.cli.main")
-        command = [*program, "run", "--config", str(self._home / "config.yaml")]
-        host = self._node.host
-        process = start("agent", host.inside(command), self._home, join=host.join)
-        self._process = process
-        began = process.log.stat().st_size
-
-        def is_enforcing() -> bool:
-            process.check()
-            return "enforce every" in process.log.read_text()[began:]
-
-        self._node.wait("the agent", is_enforcing)
-
-    def stop(self) -> None:
-        """End the agent, which restores every knob."""
-        if self._process is not None:
-            process, self._process = self._process, None
-            process.stop(within_s=DEADLINE_S)
-            assert process.popen.returncode == 0, process.log.read_text()
-
-    def kill(self) -> None:
-        """Kill the guardian and the agent, which have no time to restore anything."""
-        assert self._process is not None
-        process, self._process = self._process.popen, None
-        pids = [process.pid, *children_of(process.pid)]
-        for signum in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                os.kill(pid, signum)
-        process.wait(DEADLINE_S)
-
-    def release(self) -> None:
-        """Restore every knob as an operator does after the agent was killed."""
-        program = (sys.executable, "-m", "controller.cli.main")
-        self._node.host.run(*program, "release", "--state-dir", f"{self._home}/state")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -147,75 +61,6 @@ def agent(node: RealNode, namespace: str, tmp_path: Path) -> Iterator[Agent]:
     agent = Agent(node, tmp_path)
     yield agent
     agent.stop()
-
-
-def cpu(limit: str, request: str = "50m") -> Json:
-    return {"limits": {"cpu": limit}, "requests": {"cpu": request}}
-
-
-def statuses(pod: Json) -> dict[str, Json]:
-    """Return the status of every container of *pod* by name."""
-    kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-    return {each["name"]: each for kind in kinds for each in pod["status"].get(kind, [])}
-
-
-def pod_cgroup(node: RealNode, pod: Json) -> Path:
-    levels = {"Burstable": "burstable/", "Guaranteed": "", "BestEffort": "besteffort/"}
-    level = levels[pod["status"]["qosClass"]]
-    return node.host.cgroup("cpu", f"kubepods/{level}pod{pod['metadata']['uid']}")
-
-
-def cgroup(node: RealNode, pod: Json, name: str) -> Path:
-    """Return the cgroup of the present container *name* of *pod*."""
-    pod = node.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
-    identity = statuses(pod).get(name, {}).get("containerID", "")
-    assert identity, f"{name} has not started"
-    identity = str(identity).removeprefix("containerd://")
-    return pod_cgroup(node, pod) / identity
-
-
-def quota(cgroup: Path) -> float | None:
-    """Return the CPUs that the quota of *cgroup* allows; ``None`` for no limit."""
-    quota_us = int((cgroup / "cpu.cfs_quota_us").read_text())
-    return None if quota_us < 0 else quota_us / int((cgroup / "cpu.cfs_period_us").read_text())
-
-
-def squeezed(node: RealNode, pod: Json, name: str, below: float = 0.15) -> Path:
-    """Wait until the container *name* is squeezed and return its cgroup."""
-
-    def find() -> Path | None:
-        path = cgroup(node, pod, name)
-        return path if (quota(path) or 9.0) < below else None
-
-    return node.wait(f"a squeeze of {name}", find)
-
-
-def knobs(cgroup: Path) -> dict[str, str]:
-    """Return the knobs of *cgroup* and all cgroups in it."""
-    return {
-        str(file.relative_to(cgroup)): file.read_text()
-        for pattern in ("cpu.cfs_*_us", "cpu.idle", "cpu.shares")
-        for file in sorted(cgroup.rglob(pattern))
-    }
-
-
-def resize(node: RealNode, pod: Json, spec: Mapping[str, Any]) -> None:
-    meta = pod["metadata"]
-    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/resize"
-    kind = "application/strategic-merge-patch+json"
-    node.cluster.admin.call("PATCH", path, {"spec": dict(spec)}, kind)
-
-
-def wait_for_resize(node: RealNode, pod: Json, name: str, amounts: Mapping[str, Any]) -> None:
-    """Wait until kubelet reports *amounts* as the resources of the container *name*."""
-
-    def is_done() -> bool:
-        now = node.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
-        kinds = {each["type"] for each in now["status"]["conditions"] if each["status"] == "True"}
-        waits = kinds & {"PodResizePending", "PodResizeInProgress"}
-        return not waits and bool(statuses(now)[name]["resources"] == amounts)
-
-    node.wait(f"the resize of {name}", is_done)
 
 
 def finish(node: RealNode, cgroup: Path) -> None:

@@ -3,7 +3,6 @@
 """Containers that the container runtime tells the chart's agent of before they run."""
 
 import contextlib
-import json
 import os
 from pathlib import Path
 import signal
@@ -12,20 +11,16 @@ import pytest
 
 from tests.kube.client import Json
 from tests.kube.cluster import resources
-from tests.kube.hogs import LAW, wait_for_squeeze
+from tests.kube.hogs import wait_for_squeeze
+from tests.kube.node_agent import SERVICE
 from tests.kube.node_programs import container
 from tests.kube.real_node import RealNode
 from tests.kube.release import Release
-from tests.kube.test_container_limits import SERVICE
+from tests.kube.told import TOLD, answered, answers, doorbell, status
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 
-# The longest tick that the profiles allow, so that few ticks come by themselves.
-TOLD = {
-    "nri": {"mount": True},
-    "config": {"law": LAW, "tick": "1s", "nri": {"answer_within": "1s"}},
-}
 # The first thing that the container does: it prints whether its pod is idle, and its quota.
 FIRST = (
     "cd /host$(sed -n 's/^.*:cpu:/\\/cpu/p' /proc/self/cgroup)/..; "
@@ -41,29 +36,6 @@ SPEC = {
         }
     ],
 }
-
-
-def status(node: RealNode, address: str) -> Json:
-    """Return the state of the agent at *address*."""
-    text = node.host.run("busybox", "wget", "-qO-", f"http://{address}:9464/statusz")
-    return dict(json.loads(text))
-
-
-def doorbell(release: Release) -> Json:
-    """Return the state of the agent's plugin, from /statusz."""
-    found: Json = status(release.node, release.agent()["status"]["podIP"])["nri"]
-    return found
-
-
-def answers(state: Json) -> int:
-    """Return how many answers the runtime got."""
-    return int(state["in_time"]) + int(state["late"])
-
-
-def answered(release: Release, count: int) -> Json | None:
-    """Return the state of the agent's plugin once it has given *count* answers."""
-    state = doorbell(release)
-    return state if answers(state) >= count else None
 
 
 def seen_by(node: RealNode, namespace: str, name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.kube.client import Json
 from tests.kube.hogs import LAW, profile
 from tests.kube.release import Release
-from tests.kube.test_new_containers import status
+from tests.kube.told import status
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 

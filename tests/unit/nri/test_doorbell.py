@@ -3,9 +3,11 @@
 """The doorbell at a socket on which the test is the runtime."""
 
 from collections.abc import Iterator
+import contextlib
 from pathlib import Path
 import queue
 import socket
+import time
 
 import pytest
 
@@ -88,6 +90,35 @@ def test_it_knows_the_pods_that_run(listener: socket.socket, doorbell: Doorbell)
         runtime.ask(5, "RemovePodSandbox", start("u-1"))
         assert runtime.answer() == (5, b"")
         assert doorbell.pods == {"u-2": two}
+
+
+def test_it_forgets_pods_that_went_while_it_was_not_connected(
+    listener: socket.socket, doorbell: Doorbell
+) -> None:
+    one, two = (RuntimePod(f"u-{each}", "shop", f"p-{each}", {}, {}, 1000) for each in (1, 2))
+    for pods in ([one, two], [two]):
+        listed = PROTO["Synchronize"](
+            pods=[sandbox(each) for each in pods], containers=[container(each) for each in pods]
+        )
+        with Runtime(listener) as runtime:
+            runtime.accept()
+            runtime.ask(1, "Synchronize", listed.SerializeToString())
+            assert runtime.answer() == (1, b"")
+            assert doorbell.pods == {each.uid: each for each in pods}
+
+
+@pytest.mark.timed
+def test_it_connects_soon_after_the_runtime_listens_again(tmp_path: Path) -> None:
+    path = tmp_path / "nri.sock"
+    doorbell = Doorbell(str(path), NEVER_S, lambda: None)
+    with contextlib.closing(doorbell), socket.socket(socket.AF_UNIX) as listener:
+        time.sleep(30)  # a usual restart is shorter
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(2)
+        with Runtime(listener) as runtime:
+            runtime.accept()
+            eventually("the plugin is registered", lambda: not doorbell.state.problem)
 
 
 def test_a_tick_that_began_before_is_not_enough(
