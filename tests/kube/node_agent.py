@@ -106,7 +106,13 @@ class Agent:
 
     def wait_for_plugin(self) -> None:
         """Wait until the container runtime knows the agent's plugin."""
-        self._node.wait("the agent's plugin", lambda: not self.doorbell()["problem"])
+
+        def is_known() -> bool:
+            # The page has little before the first tick.
+            state = self.status().get("nri")
+            return state is not None and not state["problem"]
+
+        self._node.wait("the agent's plugin", is_known)
 
     def answers(self) -> int:
         """Return how many answers the container runtime got."""
