@@ -55,8 +55,8 @@ __all__ = ("Doorbell", "DoorbellState")
 _log = logging.getLogger(__name__)
 
 _NAME = "sweetpoint"
-# Plugins are called in the order of two digits; a late one sees the cgroups as others left them.
-_INDEX = "90"
+# Plugins are called in the order of two digits; the last one sees what all others adjusted.
+_INDEX = "99"
 _RECEIVE_BYTES = 1 << 16
 _MOST_LATE = 3
 _IMPATIENT_S = 60.0
@@ -212,7 +212,7 @@ class Doorbell:
         return Message(PLUGIN, message.stream, RESPONSE, encode_response(payload))
 
     def _keep(self, known: Mapping[str, RuntimePod], pods: Iterable[RuntimePod]) -> None:
-        kept = {**known, **{pod.uid: pod for pod in pods}}
+        kept = {**known, **{pod.uid: pod.with_earlier(known.get(pod.uid)) for pod in pods}}
         self.pods = dict(list(kept.items())[-_MOST_PODS:])
 
     def _ring(self, pod: RuntimePod | None) -> None:

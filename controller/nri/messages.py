@@ -46,7 +46,11 @@ class MessageError(Exception):
 # The events that the plugin asks for, by procedure; the bit of an event is 1 << (event - 1).
 _ARRIVALS = {"RunPodSandbox": 1, "StartContainer": 6, "PostUpdateContainer": 9}
 _REMOVAL, _REMOVED = "RemovePodSandbox", 3
-_MASK = sum(1 << (each - 1) for each in (*_ARRIVALS.values(), _REMOVED))
+# A container that is about to be made; each runtime has a procedure of its own for it.
+_CREATION, _CREATED = "CreateContainer", 4
+_MASK = sum(1 << (each - 1) for each in (*_ARRIVALS.values(), _REMOVED, _CREATED))
+# Of containers of the QoS class BestEffort, and of no others (pkg/kubelet/qos/policy.go).
+_BEST_EFFORT_SCORE = 1000
 
 
 class Request(NamedTuple):
@@ -71,9 +75,13 @@ def is_arrival(request: Request) -> bool:
     """Return whether *request* tells of a pod or container that came or changed.
 
     Runtimes before NRI 0.12 tell all events by ``StateChange``, which has the number of the event.
+    A container that is about to be made counts if a quota of the agent could make that fail.
 
     :raises MessageError: if its payload is broken
     """
+    if request.method == _CREATION:
+        pod = pod_that_came(request)
+        return pod is not None and pod.limited
     if request.method != _CHANGE:
         return request.method in _ARRIVALS
     return _decode(request.payload).get(1, [0])[-1] in _ARRIVALS.values()
@@ -110,21 +118,28 @@ def pods_that_run(payload: bytes) -> list[RuntimePod]:
     """
     fields = _decode(payload)
     pods = {_text(_decode(pod), 1): pod for pod in _messages(fields, 1)}
-    # A later container of a pod has the value of an earlier one.
-    containers = {_text(_decode(each), 2): each for each in _messages(fields, 2)}
-    return [_pod(pods[id_], containers[id_]) for id_ in pods.keys() & containers.keys()]
+    found: dict[str, RuntimePod] = {}
+    for container in _messages(fields, 2):
+        sandbox = _text(_decode(container), 2)
+        if sandbox in pods:
+            pod = _pod(pods[sandbox], container)
+            found[sandbox] = pod.with_earlier(found.get(sandbox))
+    return list(found.values())
 
 
 def _pod(pod: bytes, container: bytes) -> RuntimePod:
     fields = _decode(pod)
     linux = _decode(_bytes(_decode(container), 11))
+    score = _signed(_decode(_bytes(linux, 4)))
+    cpu = _decode(_bytes(_decode(_bytes(linux, 3)), 2))
     return RuntimePod(
         uid=_text(fields, 3),
         namespace=_text(fields, 4),
         name=_text(fields, 2),
         labels=_map(fields, 5),
         annotations=_map(fields, 6),
-        oom_score_adj=_signed(_decode(_bytes(linux, 4))),
+        oom_score_adj=score,
+        limited=score == _BEST_EFFORT_SCORE and _signed(_decode(_bytes(cpu, 2))) > 0,
     )
 
 

@@ -32,10 +32,15 @@ _API: dict[str, dict[str, tuple[int, int | str]]] = {
             "labels": (5, "Entry*"), "annotations": (6, "Entry*"),
             "pid": (10, _TYPE.TYPE_UINT32)},
     "Number": {"value": (1, _TYPE.TYPE_INT64)},
-    "Linux": {"oom_score_adj": (4, "Number")},
+    "Linux": {"resources": (3, "Resources"), "oom_score_adj": (4, "Number")},
     "Container": {"id": (1, _TYPE.TYPE_STRING), "pod_sandbox_id": (2, _TYPE.TYPE_STRING),
                   "linux": (11, "Linux")},
     "Told": {"pod": (1, "Pod"), "container": (2, "Container")},
+    "Cpu": {"shares": (1, "Number"), "quota": (2, "Number"), "period": (3, "Number")},
+    "Resources": {"cpu": (2, "Cpu")},
+    "AdjustedLinux": {"resources": (2, "Resources")},
+    "Adjustment": {"linux": (6, "AdjustedLinux")},
+    "Created": {"adjust": (1, "Adjustment")},
     "StateChange": {"event": (1, _TYPE.TYPE_INT32), "pod": (2, "Pod"),
                     "container": (3, "Container")},
 }  # fmt: skip
@@ -89,9 +94,11 @@ def sandbox(pod: RuntimePod) -> Any:
 
 
 def container(pod: RuntimePod) -> Any:
-    """Return the message of a container of *pod*."""
+    """Return the message of a container of *pod*, with a quota if that is limited."""
     score = PROTO["Number"](value=pod.oom_score_adj)
     linux = PROTO["Linux"](oom_score_adj=score)
+    if pod.limited:
+        linux.resources.cpu.quota.value = 80_000
     return PROTO["Container"](id=f"c-{pod.uid}", pod_sandbox_id=f"s-{pod.uid}", linux=linux)
 
 

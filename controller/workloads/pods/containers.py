@@ -6,7 +6,8 @@ The kernel refuses a quota of a cgroup above that of its parent there (kernel/sc
 tg_cfs_schedulable_down). With a quota of ours on a pod every container with a limit would fail to
 start, and so would an in-place resize. A container has no such children, and its own limit may be
 anywhere above its quota. So the workloads of a best-effort pod with CPU requests or limits are its
-containers. The pod is one again where it is evicted, ordered by weight, or limited on a link
+containers, and so are those of a pod whose containers have limits of a plugin of the runtime. The
+pod is one again where it is evicted, ordered by weight, or limited on a link
 (``Workload.container_of``).
 
 Which cgroups in that of a pod are its containers:
@@ -35,12 +36,13 @@ _HELPERS = ("conmon",)
 _SHOWN_CHARS = 12
 
 
-def is_divided(pod: Workload, cgroup: PodCgroup, layout: CgroupLayout) -> bool:
+def is_divided(pod: Workload, cgroup: PodCgroup, layout: CgroupLayout, limited: bool) -> bool:
     """Return whether the workloads of *pod* are its containers.
 
-    No container of the QoS class BestEffort has a CPU limit, or gets one by a resize.
+    No container of the QoS class BestEffort has a CPU limit of kubelet, or gets one by a resize.
+    *limited*: a plugin of the container runtime gave it one (``RuntimePod``).
     """
-    may_have_limits = cgroup.qos_class != "BestEffort"
+    may_have_limits = limited or cgroup.qos_class != "BestEffort"
     return layout.version == "v1" and may_have_limits and pod.qos is QosClass.BE
 
 

@@ -199,6 +199,8 @@ class RuntimePod(NamedTuple):
     """A pod as the container runtime knows it; ``oom_score_adj`` is that of its containers.
 
     All labels and annotations, as they were when its sandbox was made; their owner chose them.
+    ``limited``: a container has a CPU quota, although the pod is of the QoS class BestEffort. So it
+    is one of a plugin of the runtime.
     """
 
     uid: str
@@ -207,6 +209,11 @@ class RuntimePod(NamedTuple):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     oom_score_adj: int
+    limited: bool = False
+
+    def with_earlier(self, earlier: "RuntimePod | None") -> "RuntimePod":
+        """Return the pod as a later container shows it; *earlier*: as earlier ones did."""
+        return self._replace(limited=True) if earlier is not None and earlier.limited else self
 
 
 def parse_runtime_pod(

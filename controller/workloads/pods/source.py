@@ -223,7 +223,7 @@ class KubernetesSource:
                 self._update(entry, pod, choose, now_ns)
             if entry.workload is None:
                 self._undecided = True
-            elif is_divided(entry.workload, cgroup, self._layout):
+            elif is_divided(entry.workload, cgroup, self._layout, self._is_limited(cgroup.uid)):
                 found_here = self._cgroups.containers(cgroup)
                 ids = () if entry.pod is None else entry.pod.containers
                 before_here = entry.containers
@@ -358,6 +358,10 @@ class KubernetesSource:
             return None
         is_best_effort = classify(pod, self._rules).qos is QosClass.BE
         return pod if due or is_best_effort else None
+
+    def _is_limited(self, uid: str) -> bool:
+        given = self._reported.get(uid)
+        return given is not None and given.limited
 
     def _count(self, entry: _Entry | None, by: int) -> None:
         if entry is not None and entry.classified is not None:

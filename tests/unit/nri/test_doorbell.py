@@ -53,7 +53,7 @@ def test_a_container_starts_after_the_tick(
         runtime.ask(1, "Configure")
         stream, payload = runtime.answer()
         assert stream == 1
-        assert PROTO["Configured"].FromString(payload).events == 0b1_0010_0101
+        assert PROTO["Configured"].FromString(payload).events == 0b1_0010_1101
         runtime.ask(3, "Synchronize", PROTO["Synchronize"](more=True).SerializeToString())
         assert PROTO["Synchronized"].FromString(runtime.answer()[1]).more
 
@@ -90,6 +90,29 @@ def test_it_knows_the_pods_that_run(listener: socket.socket, doorbell: Doorbell)
         runtime.ask(5, "RemovePodSandbox", start("u-1"))
         assert runtime.answer() == (5, b"")
         assert doorbell.pods == {"u-2": two}
+
+
+def test_a_container_with_a_quota_of_another_plugin_waits_before_it_is_made(
+    listener: socket.socket, doorbell: Doorbell, woken: "queue.Queue[None]"
+) -> None:
+    plain = RuntimePod("u-1", "shop", "p-1", {}, {}, 1000)
+    limited = plain._replace(limited=True)
+    told = PROTO["Told"](pod=sandbox(plain), container=container(limited)).SerializeToString()
+    sidecar = PROTO["Told"](pod=sandbox(plain), container=container(plain)).SerializeToString()
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        for stream, method, payload in (
+            (1, "CreateContainer", told),
+            (3, "StartContainer", sidecar),
+        ):
+            runtime.ask(stream, method, payload)
+            woken.get(timeout=DEADLINE_S)
+            assert doorbell.begin() and doorbell.pods == {"u-1": limited}
+            doorbell.end()
+            assert runtime.answer() == (stream, b"")
+        runtime.ask(5, "CreateContainer", sidecar)
+        assert runtime.answer() == (5, b"")
+        assert not doorbell.waits
 
 
 def test_it_forgets_pods_that_went_while_it_was_not_connected(

@@ -27,7 +27,9 @@ from tests.support.nri import PROTO, call, container, sandbox, start
 
 TEXT = st.text(max_size=100)
 TEXTS = st.dictionaries(TEXT, st.text(max_size=1000), max_size=5)
-PODS = st.builds(RuntimePod, TEXT, TEXT, TEXT, TEXTS, TEXTS, st.integers(-1000, 1000))
+PODS = st.builds(
+    RuntimePod, TEXT, TEXT, TEXT, TEXTS, TEXTS, st.integers(-1000, 1000), st.just(value=False)
+)
 POD = RuntimePod("u-1", "shop", "batch-1", {"app": "batch"}, {"a/b": "c"}, -997)
 
 
@@ -52,6 +54,28 @@ def test_events_of_old_runtimes(number: int) -> None:
 )
 def test_other_events_are_none(method: str, payload: bytes) -> None:
     assert not is_arrival(decode_request(call(method, payload)))
+
+
+@pytest.mark.parametrize(
+    ("quota", "score", "limited"),
+    [(80_000, 1000, True), (-1, 1000, False), (0, 1000, False), (80_000, 999, False)],
+)
+def test_a_quota_that_is_not_one_of_kubelet(quota: int, score: int, limited: bool) -> None:
+    pod = POD._replace(oom_score_adj=score)
+    made = container(pod)
+    made.linux.resources.cpu.quota.value = quota
+    told = PROTO["Told"](pod=sandbox(pod), container=made).SerializeToString()
+    request = decode_request(call("CreateContainer", told))
+    assert is_arrival(request) == limited
+    assert pod_that_came(request) == pod._replace(limited=limited)
+
+
+def test_one_limited_container_is_enough() -> None:
+    plain = POD._replace(oom_score_adj=1000)
+    limited = plain._replace(limited=True)
+    for pods in ((plain, limited), (limited, plain)):
+        told = PROTO["Synchronize"](pods=[sandbox(POD)], containers=map(container, pods))
+        assert pods_that_run(told.SerializeToString()) == [limited]
 
 
 @given(PODS)
@@ -86,15 +110,16 @@ def test_pods_that_run_have_a_container(pods: list[RuntimePod]) -> None:
 
 
 def test_answers_and_calls_are_what_the_runtime_expects() -> None:
-    # RunPodSandbox, RemovePodSandbox, StartContainer, PostUpdateContainer: bits 0, 2, 5 and 8.
-    assert PROTO["Configured"].FromString(configured()).events == 0b1_0010_0101
+    # RunPodSandbox, RemovePodSandbox, CreateContainer, StartContainer, PostUpdateContainer: bits 0,
+    # 2, 3, 5 and 8.
+    assert PROTO["Configured"].FromString(configured()).events == 0b1_0010_1101
     more = PROTO["Synchronize"](more=True).SerializeToString()
     assert PROTO["Synchronized"].FromString(synchronized(more)).more
     assert synchronized(b"") == b""
-    sent = PROTO["Request"].FromString(register("sweetpoint", "90"))
+    sent = PROTO["Request"].FromString(register("sweetpoint", "99"))
     assert (sent.service, sent.method) == ("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin")
     told = PROTO["Register"].FromString(sent.payload)
-    assert (told.plugin_name, told.plugin_idx) == ("sweetpoint", "90")
+    assert (told.plugin_name, told.plugin_idx) == ("sweetpoint", "99")
     assert PROTO["Response"].FromString(encode_response(b"x")).payload == b"x"
     assert encode_response(b"") == b""
 

@@ -75,10 +75,15 @@ class Node:
         """Let the API server list exactly *pods*."""
         self.pods = Pods(pods={each.uid: each for each in pods}, synced=True)
 
-    def tell(self, pod: Pod, score: int = 1000, source: str = "api") -> None:
-        """Let the runtime tell *pod*, which kubelet has from *source*; *score*: oom_score_adj."""
+    def tell(
+        self, pod: Pod, score: int = 1000, source: str = "api", *, limited: bool = False
+    ) -> None:
+        """Let the runtime tell *pod*, which kubelet has from *source*; *score*: oom_score_adj.
+
+        *limited*: a container has a quota of a plugin of the runtime.
+        """
         texts = {"kubernetes.io/config.source": source}
-        told = RuntimePod(pod.uid, pod.namespace, pod.name, pod.labels, texts, score)
+        told = RuntimePod(pod.uid, pod.namespace, pod.name, pod.labels, texts, score, limited)
         self.told = {**self.told, pod.uid: told}
 
     def claim(self, *claims: Pod) -> None:

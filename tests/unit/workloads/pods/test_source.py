@@ -304,6 +304,15 @@ def test_a_pod_that_becomes_best_effort_is_divided_and_back(node: Node) -> None:
     assert node.scan() == (service,)
 
 
+def test_a_pod_is_divided_whose_container_has_a_limit_of_a_plugin(node: Node) -> None:
+    (whole,) = node.run(pod(1, "BestEffort"))
+    node.tell(pod(1, "BestEffort"))
+    assert node.scan() == (whole,)
+    node.tell(pod(1, "BestEffort"), limited=True)
+    (container,) = node.scan()
+    assert container.whole == whole.cgroup and container.path == f"{whole.path}/{CONTAINERS[0]}"
+
+
 def test_without_the_api_the_cgroup_decides_after_5_s(node: Node) -> None:
     (known,) = node.run(pod(9))
     node.start(pod(1), pod(2, "Guaranteed"), replace(pod(3), uid="ab" * 16))
