@@ -20,6 +20,12 @@ from controller.config.yaml_document import ConfigError, Document, parse_documen
 __all__ = ("Candidate", "add_candidate", "parse_candidate")
 
 
+class CandidateSetModel(PolicySetModel):
+    """What a policy sets, without the mode: the agent enforces with a candidate and without it."""
+
+    not_offered: ClassVar[tuple[str, ...]] = ("mode",)
+
+
 class CandidateModel(Strict):
     """A policy whose begin and end are those of a block of a trial."""
 
@@ -27,7 +33,7 @@ class CandidateModel(Strict):
 
     name: Annotated[str, Field(pattern=POLICY)]
     """Name of the candidate; no policy of the configuration may have it."""
-    changes: PolicySetModel = Field(alias="set")
+    changes: CandidateSetModel = Field(alias="set")
     """Keys of the configuration that have another value with the candidate."""
 
 
@@ -65,8 +71,9 @@ def parse_candidate(text: str, origin: str, until_s: float | None = None) -> Can
 
 
 def _settable() -> str:
-    fields = PolicySetModel.model_fields.items()
-    return ", ".join(_with_inner(name, field) for name, field in fields if name != "mode")
+    fields = CandidateSetModel.model_fields.items()
+    left_out = CandidateSetModel.not_offered
+    return ", ".join(_with_inner(name, field) for name, field in fields if name not in left_out)
 
 
 def _with_inner(name: str, field: FieldInfo) -> str:

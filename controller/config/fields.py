@@ -88,7 +88,9 @@ def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         field = fields.get(str(part))
         model = (field and model_in(field.annotation)) or model
-    known = sorted(field.alias or name for name, field in model.model_fields.items())
+    left_out = model.not_offered if issubclass(model, Strict) else ()
+    fields = {name: field for name, field in model.model_fields.items() if name not in left_out}
+    known = sorted(field.alias or name for name, field in fields.items())
     hint = did_you_mean(str(loc[-1]), known, most=1) or f"known: {', '.join(known)}"
     what = model.unknown_key if issubclass(model, Strict) else "unknown key"
     return f"{what} ({hint})"
@@ -208,6 +210,8 @@ class Strict(Described):
     )
     # What a message calls a key that the model does not have.
     unknown_key: ClassVar[str] = "unknown key"
+    # Keys that have a message of their own, so no message offers them.
+    not_offered: ClassVar[tuple[str, ...]] = ()
 
 
 def sentence(field: FieldInfo) -> str:

@@ -105,6 +105,15 @@ def test_what_a_candidate_cannot_set_is_named_with_all_that_it_can(text: str, me
     assert last.endswith("kubernetes: {eviction: {per_hour, cool_down}}")
 
 
+@pytest.mark.parametrize("key", ["tick", "modes"])
+def test_the_mode_is_not_offered_for_an_unknown_key(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_candidate(f"name: mine\nset: {{{key}: 1s}}\n", "mine.yaml")
+    first, last = caught.value.problems
+    assert "(known: core_scheduling, eviction, kubernetes, law, memory, " in first
+    assert "mode" not in first.partition("(")[2] + last.replace("core_scheduling: {mode}", "")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
