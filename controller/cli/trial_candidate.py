@@ -4,6 +4,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+import sys
 import time
 
 from controller.cli.trial_agent import HostAgent
@@ -35,12 +36,18 @@ class CandidateFile:
 def read_candidate_file(path: Path, config: Path) -> CandidateFile:
     """Return the candidate of the file *path*, checked with the configuration *config*.
 
+    ``-`` is the standard input, for a file that only another host has.
+
     The text that was read counts for the whole trial, whatever becomes of the file.
 
     :raises ConfigError: one of the two is invalid, or the candidate changes nothing.
     :raises OSError: see ``read_text``.
     """
-    origin, text = str(path), read_text(path)
+    origin, text = str(path), ""
+    if origin == "-":
+        origin, text = "standard input", sys.stdin.read(MAX_CANDIDATE_CHARS + 1)
+    else:
+        text = read_text(path)
     if len(text) > MAX_CANDIDATE_CHARS:
         raise ConfigError([f"{origin}: longer than {MAX_CANDIDATE_CHARS} characters"])
     candidate = parse_candidate(text, origin)

@@ -134,6 +134,11 @@ class Runner:
         finally:
             self._agent.resume()
 
+    @property
+    def configuration(self) -> tuple[str, str] | None:
+        """Digests of the agent's files and of its profiles; ``None`` before the first page."""
+        return self._configuration
+
     def results(self, node: str) -> Results:
         """Return what has been measured on *node* so far."""
         changes = self._changes if self.pairs else ()

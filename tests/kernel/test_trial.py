@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,64 @@ def test_it_pauses_in_turns_and_says_what_it_found(site: Site, agent: AgentRun) 
     again = begin(site, "--read", str(file), "--json")
     code, out, _ = finish(again)
     assert code == 0 and json.loads(out) == found
+
+
+def run(site: Site, *options: str, text: str = "") -> tuple[int, str, str]:
+    """Run a command about the trial in the background, with *text* as its input."""
+    words = ("trial", "--config", str(site.config), *options)
+    done = subprocess.run(
+        [sys.executable, "-m", "controller.cli.main", *words],
+        input=text,
+        text=True,
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_one_in_the_background_goes_on_and_ends_when_told(site: Site, agent: AgentRun) -> None:
+    before = site.knobs()
+    long = ("--for", "6h", "--block", "1h", *SEED, "--background", "--json")
+    try:
+        code, out, err = run(site, *long)
+        assert code == 0, err
+        assert json.loads(out) == {"node": os.uname().nodename, "seed": 0, "pairs": 3}
+        eventually("a pause", lambda: not site.protected())
+        code, out, _ = run(site, "--latest", "--json")
+        how = json.loads(out)["trial"]
+        assert (code, how["state"], how["pairs"]) == (0, "running", 0)
+        code, _, err = run(site, *long)
+        assert code == 2 and "a trial runs in the background" in err
+    finally:
+        code, out, err = run(site, "--stop")
+    assert (code, out) == (0, "ended: the trial in the background\n"), err
+    eventually("the knobs of before", lambda: site.protected() and site.knobs() == before)
+    _, out, _ = run(site, "--latest", "--json")
+    found = json.loads(out)
+    assert (found["trial"]["state"], found["ended"]) == ("ended", "interrupted")
+
+
+def test_one_in_the_background_against_a_file_of_another_host(site: Site) -> None:
+    site.write("tick: 100ms\n")
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+        try:
+            code, _, err = run(site, *SHORT, "--background", "--against", "-", text=OTHER)
+            assert code == 0, err
+            eventually("the candidate", lambda: profile_of_web(agent) == "redis")
+
+            def ended() -> dict[str, Any] | None:
+                _, out, _ = run(site, "--latest", "--json")
+                found: dict[str, Any] = json.loads(out)
+                return found if found["trial"]["state"] == "ended" else None
+
+            found = eventually("its end", ended)
+        finally:
+            run(site, "--stop")
+        assert (found["ended"], found["trial"]["pairs"]) == ("", PAIRS)
+        assert found["trial"]["compared"] and found["arms"]["enforce"] == "with other"
+        eventually("the profile of before", lambda: profile_of_web(agent) == "nginx")
 
 
 def policies(agent: AgentRun) -> list[str]:

@@ -254,8 +254,8 @@ def run_trial(
     """Run a trial of the policy on *agent*, which ends with *code*; *more* are options."""
     server.put(HOST, {"metadata": {"name": os.uname().nodename}})
     monkeypatch.setattr(MadeAgent, "first_page", MadeAgent.page, raising=False)
-    monkeypatch.setattr("controller.cli.trial_agent.HostAgent", lambda *_: agent)
-    monkeypatch.setattr("controller.cli.trial_agent.SystemClock", lambda: agent)
+    monkeypatch.setattr("controller.cli.trial_run.HostAgent", lambda *_: agent)
+    monkeypatch.setattr("controller.cli.trial_run.SystemClock", lambda: agent)
     options = ("--for", "20m", "--block", "1m", "--seed", "1", "--policy", "canary", "--publish")
     where = ("--config", str(config(server, directory)))
     assert main(["trial", *where, *options, *more, "--blocks", str(directory / "pairs")]) == code

@@ -1,0 +1,217 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A trial in the background of a host: it is begun, found again and ended by other commands.
+
+Its lock is of the same kind as that of an agent. It ends with the process, so a trial that was
+killed does not look like one that runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+import hashlib
+import json
+import os
+from pathlib import Path
+import signal
+import sys
+import time
+
+from controller.host.state_dir import Lock, LockError, owners, read_file, write_json
+from controller.trial.blocks import Arm, Design, Results, TrialError, load
+
+__all__ = ("INTERRUPTED", "Background", "Latest", "State", "latest", "stop")
+
+# Why a trial ended that a command or a signal stopped: what it measured until then is not biased.
+INTERRUPTED = "interrupted"
+
+_VERSION = 1
+_MOST_BYTES = 1 << 16
+_MOST_TEXT = 400
+_END_WITHIN_S, _LOOK_EVERY_S = 60.0, 0.2
+
+
+class State(StrEnum):
+    """How a trial is: it runs, it came to an end, or its process was gone before."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The pairs of the trial are in ``file``; ``ended``: why it ended early, ``None``: not yet.
+
+    ``configuration`` is a digest of that of the agent, empty before the first pair. ``hurt`` is the
+    arm that hurt a service, so that the trial ended.
+    """
+
+    file: str
+    configuration: str = ""
+    ended: str | None = None
+    hurt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The last trial in the background: ``state``, ``record``, and its ``results`` so far."""
+
+    state: State
+    record: Record
+    results: Results
+
+    def plain(self) -> Mapping[str, object]:
+        """Return how it is, for JSON.
+
+        ``compared`` is equal on two nodes if their pairs compare the same in blocks of equal
+        lengths; empty before the first pair.
+        """
+        design = self.results.design
+        return {
+            "state": self.state,
+            "hurt": self.record.hurt,
+            "seed": design.seed,
+            "pairs": len(self.results.pairs),
+            "of": design.pairs,
+            "compared": _compared(design, self.record.configuration),
+        }
+
+
+def _compared(design: Design, configuration: str) -> str:
+    if not configuration:
+        return ""
+    lengths = design.enforce_s, design.pause_s, design.washout_s
+    return _digest(configuration, design.policy, design.candidate, *lengths)
+
+
+def _digest(*values: object) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
+
+
+class Background:
+    """The place of a trial in the background, whose files are below *data_dir*.
+
+    :raises TrialError: a trial runs there, or its lock cannot be had.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._directory = _directory(data_dir)
+        self._record = Record(file="")
+        try:
+            self._lock = Lock(self._directory)
+        except LockError as error:
+            raise TrialError(
+                "a trial runs in the background: 'sweetpoint trial --latest' says how it goes on, "
+                "--stop ends it"
+                if error.held
+                else f"{self._directory}: the lock cannot be taken; run as root"
+            ) from None
+
+    def begin(self, file: Path) -> None:
+        """Note that a trial begins, whose pairs are in *file*.
+
+        :raises OSError: the record cannot be written.
+        """
+        self._record = Record(file=str(file.absolute()))
+        self._write()
+
+    def leave(self) -> bool:
+        """Go on in a process of its own; return ``True`` in this one.
+
+        The new one has no terminal. What it would print is in the file ``log``.
+
+        :raises OSError: there is no room for a process.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if pid := os.fork():
+            self._lock.set_owners([pid])  # it has the lock, too, and keeps it
+            return True
+        os.setsid()
+        log = os.open(
+            self._directory / "log",
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
+        )
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for fd, target in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(fd, target)
+        return False
+
+    def note(self, configuration: tuple[str, str] | None) -> None:
+        """Note the *configuration* of the agent in the last pair."""
+        digest = "" if configuration is None else _digest(*configuration)
+        if digest != self._record.configuration:
+            self._record = replace(self._record, configuration=digest)
+            self._try_to_write()
+
+    def end(self, ended: str, hurt: Arm | str) -> None:
+        """Note the end; *ended*: why it ended before its time, empty if it did not."""
+        self._record = replace(self._record, ended=ended[:_MOST_TEXT], hurt=str(hurt))
+        self._try_to_write()
+
+    def _try_to_write(self) -> None:
+        try:
+            self._write()
+        except OSError as error:  # the pairs are what counts
+            print(f"sweetpoint: {_file(self._directory)}: {error.strerror}", file=sys.stderr)
+
+    def _write(self) -> None:
+        write_json(_file(self._directory), {"version": _VERSION, **asdict(self._record)})
+
+
+def latest(data_dir: Path) -> Latest:
+    """Return the last trial in the background with its files below *data_dir*.
+
+    :raises TrialError: there is none, or its files are damaged.
+    :raises OSError: a file cannot be read.
+    """
+    directory = _directory(data_dir)
+    # Before the record: a trial that ends meanwhile has written its end.
+    runs = bool(owners(directory))
+    record = _read(_file(directory))
+    state = State.RUNNING
+    if record.ended is not None:
+        state = State.ENDED
+    elif not runs:
+        state = State.KILLED
+    return Latest(state=state, record=record, results=load(Path(record.file)))
+
+
+def _read(path: Path) -> Record:
+    try:
+        fields = json.loads(read_file(path, at_most=_MOST_BYTES))
+        version = fields.pop("version")
+        if version != _VERSION:
+            raise TrialError(f"{path}: version {ascii(version)[:40]} is not known")
+        return Record(**fields)
+    except FileNotFoundError:
+        raise TrialError("no trial was begun in the background on this host") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise TrialError(f"{path}: damaged") from None
+
+
+def stop(data_dir: Path) -> bool:
+    """End the trial in the background, and wait for its end; ``False``: none runs.
+
+    :raises TrialError: it has not ended within a minute.
+    """
+    directory = _directory(data_dir)
+    pids = owners(directory)
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    until_s = time.monotonic() + _END_WITHIN_S
+    while owners(directory):
+        if time.monotonic() > until_s:
+            raise TrialError(f"it has not ended within {_END_WITHIN_S:.0f} s")
+        time.sleep(_LOOK_EVERY_S)
+    return bool(pids)
+
+
+def _directory(data_dir: Path) -> Path:
+    return data_dir / "trials" / "background"
+
+
+def _file(directory: Path) -> Path:
+    return directory / "trial.json"
