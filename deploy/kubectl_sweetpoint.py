@@ -12,16 +12,21 @@ from __future__ import annotations
 
 import argparse
 import codecs
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 import json
+import math
 import os
+import random
 import re
 import selectors
+from statistics import median
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from typing import IO, Any, NoReturn
@@ -44,6 +49,7 @@ _NODES = (
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _DURATION = re.compile(r"([0-9]{1,5})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NO_AGENT = "no agent runs here"
 _LIST_TIMEOUT_S = 120.0
 # 5,000 pods have some 50 MB; the answer of an agent with a thousand workloads less than one.
 _MOST_LIST_BYTES, _MOST_BYTES = 1 << 29, 1 << 23
@@ -84,22 +90,22 @@ class Kubectl:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start kubectl with pipes for its output.
+    def start(self, arguments: Sequence[str], text: bytes = b"") -> subprocess.Popen[bytes]:
+        """Start kubectl with pipes for its output, and with *text* as its input.
 
         :raises PluginError: it cannot be started.
         """
         # Ctrl-C interrupts only the main thread: there it could come before the process is noted.
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(self._start, arguments).result()
+            return pool.submit(self._start, arguments, text).result()
 
-    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        command, nothing, pipe = [*self._command, *arguments], subprocess.DEVNULL, subprocess.PIPE
-        with self._lock:
+    def _start(self, arguments: Sequence[str], text: bytes) -> subprocess.Popen[bytes]:
+        command, pipe = [*self._command, *arguments], subprocess.PIPE
+        with self._lock, _input(text) as given:
             if self._stopped:
                 raise PluginError("interrupted", INTERRUPTED)
             try:
-                process = subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=pipe)
+                process = subprocess.Popen(command, stdin=given, stdout=pipe, stderr=pipe)
             except OSError as error:
                 why = f"kubectl cannot be started ({error.strerror}); install it into PATH"
                 raise PluginError(why) from None
@@ -125,10 +131,14 @@ class Kubectl:
             process.wait()
 
     def ask(
-        self, arguments: Sequence[str], timeout_s: float, most_bytes: int = _MOST_BYTES
+        self,
+        arguments: Sequence[str],
+        timeout_s: float,
+        most_bytes: int = _MOST_BYTES,
+        text: bytes = b"",
     ) -> tuple[str, str]:
         """Return what kubectl prints, and why that is not all; empty if it is."""
-        with self.start(arguments) as process:
+        with self.start(arguments, text) as process:
             try:
                 output, errors, problem = _read(process, timeout_s, most_bytes)
                 code = 0 if problem else process.wait()
@@ -145,6 +155,20 @@ class Kubectl:
         if problem:
             raise PluginError(f"kubectl {arguments[0]} {arguments[1]}: {problem}")
         return output
+
+
+def _input(text: bytes) -> IO[bytes]:
+    """Return a file with *text* at its begin.
+
+    :raises PluginError: it cannot be made.
+    """
+    try:
+        file = tempfile.TemporaryFile() if text else open(os.devnull, "w+b")  # noqa: PTH123, SIM115
+        file.write(text)
+        file.seek(0)
+    except OSError as error:
+        raise PluginError(f"no temporary file can be made: {error.strerror}") from None
+    return file
 
 
 def _read(
@@ -243,12 +267,14 @@ def agents(kubectl: Kubectl, node: str | None = None) -> dict[str, Row]:
     return found
 
 
-def _nodes(kubectl: Kubectl) -> dict[str, str]:
+def _nodes(kubectl: Kubectl, selector: str = "") -> dict[str, str]:
     """Return the reason of a pause of each node that should have an agent, empty without one.
 
+    :param selector: only nodes with these labels.
     :raises PluginError: kubectl fails.
     """
-    text = kubectl.get("get", "nodes", "-l", _WANTED, "-o", f"go-template={_NODES}")
+    labels = ",".join(filter(None, (selector, _WANTED)))
+    text = kubectl.get("get", "nodes", "-l", labels, "-o", f"go-template={_NODES}")
     pairs = (line.partition(" ") for line in text.splitlines())
     return {unquote_plus(name): unquote_plus(reason)[:_MOST_TEXT] for name, _, reason in pairs}
 
@@ -268,8 +294,9 @@ def status(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
             raise PluginError(f"no node {sorted(unknown)[0]!a}; see 'kubectl get nodes'", WRONG)
     elif not found:
         raise PluginError(f"no pod has the label {_LABEL}; is the chart installed there?")
-    rows = [Row(each, error="no agent runs here") for each in names - found.keys()]
-    rows += _asked(kubectl, [found[each] for each in names if each in found], arguments)
+    rows = [Row(each, error=_NO_AGENT) for each in names - found.keys()]
+    running = [found[each] for each in names if each in found]
+    rows += _asked(kubectl, running, arguments, lambda each: _ask(kubectl, each, arguments.timeout))
     rows = [replace(each, pause_reason=nodes.get(each.node, "")) for each in rows]
     rows.sort(key=Row.badness)
     if arguments.output == "json":
@@ -280,12 +307,17 @@ def status(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
     return FAILED if any(each.error for each in rows) else DONE
 
 
-def _asked(kubectl: Kubectl, wanted: Sequence[Row], arguments: argparse.Namespace) -> Iterator[Row]:
-    """Yield the rows of the agents as they answer, with progress on a terminal."""
+def _asked(
+    kubectl: Kubectl,
+    wanted: Sequence[Row],
+    arguments: argparse.Namespace,
+    ask: Callable[[Row], Row],
+) -> Iterator[Row]:
+    """Yield what *ask* makes of the agents as they answer, with progress on a terminal."""
     shown = sys.stderr.isatty() and len(wanted) > 1
     with ThreadPoolExecutor(arguments.parallel) as pool:
         try:
-            asked = [pool.submit(_ask, kubectl, each, arguments.timeout) for each in wanted]
+            asked = [pool.submit(ask, each) for each in wanted]
             for number, each in enumerate(as_completed(asked), 1):
                 if shown:
                     print(f"\r{number} of {len(wanted)} nodes", end="", file=sys.stderr, flush=True)
@@ -316,7 +348,11 @@ def _inside(agent: Row, words: Iterable[str]) -> list[str]:
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
     cells = [["NODE", "AGENT", "VERSION", "MODE", "LIMITED", "WORST SERVICE", "NOTES"]]
-    cells += [[printable(each) or "-" for each in _cells(row)] for row in rows]
+    return _columns([*cells, *map(_cells, rows)])
+
+
+def _columns(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    cells = [[printable(each) or "-" for each in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
     for texts in cells:
         yield "  ".join(text.ljust(width) for text, width in zip(texts, widths)).rstrip()
@@ -403,6 +439,466 @@ def resume(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
     return DONE
 
 
+# A trial on the nodes of a pool. Each node makes its own trial and its own findings, which are
+# hostile text as all that a node says. The medians over nodes are made here, where no node has a
+# hand in them.
+_TRIAL = ("--for", "--block", "--washout", "--paused", "--most-harm", "--policy")
+_MOST_FILE, _MOST_LABEL, _MOST_NAME, _MOST_PAIRS = 1 << 16, 64, 128, 1_000_000
+_MOST_FINDINGS, _MOST_EFFECTS, _SHOWN = 8192, 512, 20
+# As controller/trial/analysis.py names and judges an outcome.
+_TIME, _WORK = "time", "work"
+_BETTER, _WORSE, _NONE = "better", "worse", "no difference shown"
+_NO_DIFFERENCE = 0.005
+# Of three nodes, one that lies is in the minority.
+_LEAST_NODES, _LEAST_PAIRS, _MOST_HURT = 3, 3, 2
+_DRAWS, _CUT = 1000, 25
+# A look without an answer says nothing about the trials.
+_SILENT_LOOKS = 10
+
+# Middle, lowest, highest: a difference, or the logarithm of a ratio.
+_Effect = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Member:
+    """The trial of a node as the node tells it; ``error``: why it tells nothing.
+
+    ``effects`` are those of services and of best-effort work, by kind and name. ``hurt`` is the arm
+    that hurt a service, ``ended`` why the trial ended before its time.
+    """
+
+    node: str
+    error: str = ""
+    state: str = ""
+    label: str = ""
+    compared: str = ""
+    seed: int = 0
+    pairs: int = 0
+    of: int = 0
+    hurt: str = ""
+    ended: str = ""
+    arms: str = ""
+    effects: Mapping[tuple[str, str], _Effect] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its trial goes on."""
+        return self.state == "running"
+
+    def why_left_out(self, label: str, compared: str) -> str:
+        """Return why it does not count for the pool, empty if it does."""
+        if self.error:
+            return self.error
+        if self.label != label:
+            return f"its last trial is another one ({self.label or 'without a label'})"
+        if self.hurt:
+            return f"a service was hurt: {self.ended}"
+        if self.state == "killed":
+            return "its trial was killed; was the agent's pod started again?"
+        if self.ended not in ("", "interrupted"):
+            return f"ended early: {self.ended}"
+        if self.pairs < _LEAST_PAIRS:
+            return f"fewer than {_LEAST_PAIRS} pairs"
+        return "" if self.compared == compared else "another configuration than most"
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """An outcome over ``nodes``: the median of their effects, its interval, and the verdict."""
+
+    kind: str
+    name: str
+    nodes: int
+    effect: _Effect
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The trials of the pool: those that count, and why the others are left out."""
+
+    label: str
+    counted: Sequence[Member]
+    left_out: Mapping[str, str]
+    hurt: Sequence[str]
+    pooled: Sequence[Pooled]
+
+
+def _member(row: Row) -> Member:
+    """Return what the node of *row* says about its trial, checked and bounded."""
+    if row.error:
+        return Member(row.node, error=row.error)
+    page = row.status or {}
+    trial, arms = _mapping(page.get("trial")), _mapping(page.get("arms"))
+    try:
+        return Member(
+            node=row.node,
+            state=_text(trial.get("state")),
+            label=_text(trial.get("label"))[:_MOST_LABEL],
+            compared=_text(trial.get("compared"))[:_MOST_LABEL],
+            seed=_whole(trial.get("seed"), 1 << 64),
+            pairs=_whole(trial.get("pairs"), _MOST_PAIRS),
+            of=_whole(trial.get("of"), _MOST_PAIRS),
+            hurt=_text(trial.get("hurt"))[:_MOST_NUMBER],
+            ended=_text(page.get("ended")),
+            arms=" and ".join(_text(arms.get(each))[:_MOST_NAME] for each in ("enforce", "pause")),
+            effects=_effects(_records(page.get("findings"))),
+        )
+    except (ValueError, OverflowError):
+        return Member(row.node, error="its figures are none that can be measured")
+
+
+def _effects(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], _Effect]:
+    """Return the effects of *findings*; one without an interval is left out.
+
+    :raises ValueError: too many, or a figure that no trial can have.
+    """
+    if len(findings) > _MOST_FINDINGS:
+        raise ValueError("too many")
+    found = {}
+    for each in findings:
+        kind, values = _text(each.get("kind")), each.get("effect")
+        if kind not in (_TIME, _WORK) or not isinstance(values, list) or None in values:
+            continue
+        middle, low, high = map(_real, values)
+        if kind == _WORK:
+            # A log of what rounding has made zero; no ratio of CPU times is as extreme.
+            middle, low, high = (math.log(max(value, 1e-9)) for value in (middle, low, high))
+        if not low <= middle <= high or abs(middle) > (1 if kind == _TIME else 14):
+            raise ValueError("not an effect")
+        found[kind, _text(each.get("name"))[:_MOST_NAME]] = middle, low, high
+        if len(found) > _MOST_EFFECTS:
+            raise ValueError("too many")
+    return found
+
+
+def _real(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e6 < value < 1e6:
+        raise ValueError("not a number")
+    return float(value)
+
+
+def _whole(value: object, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError("not a number")
+    return value
+
+
+def pool_of(members: Sequence[Member]) -> Pool:
+    """Return the pool's trial in those of its *members*: what most of them have counts."""
+    answered = [each for each in members if not each.error]
+    label = _most([each.label for each in answered if each.label])
+    compared = _most([each.compared for each in answered if each.label == label and each.compared])
+    reasons = {each.node: each.why_left_out(label, compared) for each in members}
+    counted = [each for each in members if not reasons[each.node]]
+    hurt = [each.node for each in members if each.hurt and each.label == label]
+    return Pool(
+        label=label,
+        counted=counted,
+        left_out={node: why for node, why in reasons.items() if why},
+        hurt=hurt,
+        pooled=_pooled(counted, len(hurt)),
+    )
+
+
+def _most(values: Sequence[str]) -> str:
+    """Return the most frequent of *values*; of several the last in order, which is the newest."""
+    counts = Counter(values)
+    return max(counts, key=lambda each: (counts[each], each), default="")
+
+
+def _pooled(members: Sequence[Member], hurt: int) -> list[Pooled]:
+    """Return the outcomes that enough of *members* have, services first."""
+    keys = sorted({key for each in members for key in each.effects})
+    found = []
+    for kind, name in keys:
+        effects = [each.effects[kind, name] for each in members if (kind, name) in each.effects]
+        if len(effects) < _LEAST_NODES:
+            continue
+        effect = median_effect(effects)
+        verdict = _verdict(kind, effect) if hurt < _MOST_HURT else "no verdict"
+        found.append(Pooled(kind, name, len(effects), effect, verdict))
+    return found
+
+
+def median_effect(effects: Sequence[_Effect]) -> _Effect:
+    """Return the median of *effects* and its 95 % interval.
+
+    Each effect is drawn anew within its own interval, a thousand times. The lower end is that of
+    the drawn effect below the median, the upper end that of the one above it. So a single node
+    that claims anything cannot move the interval away from the effects of the others.
+    """
+    numbers = random.Random(0)  # noqa: S311 - the same report twice
+    spread = [(middle, (high - low) / (2 * 1.96)) for middle, low, high in effects]
+    last = len(effects) - 1
+    below, above = max(0, last // 2 - 1), min(last, (last + 1) // 2 + 1)
+    drawn = [sorted(numbers.gauss(*each) for each in spread) for _ in range(_DRAWS)]
+    low = sorted(each[below] for each in drawn)[_CUT - 1]
+    high = sorted(each[above] for each in drawn)[-_CUT]
+    middle = median(effect[0] for effect in effects)
+    return middle, min(middle, low), max(middle, high)
+
+
+def _verdict(kind: str, effect: _Effect) -> str:
+    middle, low, high = effect
+    if low <= 0 <= high or abs(middle) < _NO_DIFFERENCE:
+        return _NONE
+    return _BETTER if (middle > 0) is (kind == _WORK) else _WORSE
+
+
+def pool(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
+    """Run a verb of a trial on the nodes of a pool: 1: not all of them did or counted."""
+    try:
+        return _VERBS[arguments.node](kubectl, arguments)
+    except KeyboardInterrupt:
+        _say("trials that began go on; 'kubectl sweetpoint trial stop' ends them")
+        raise
+
+
+def _pool_start(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
+    label = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    words = ["trial", "--background", "--json", f"--label={label}"]
+    # As one word each: a value that begins with a hyphen is none of another option.
+    values = vars(arguments)
+    given = ((option, values[option[2:].replace("-", "_")]) for option in _TRIAL)
+    words += [f"{option}={value}" for option, value in given if value is not None]
+    text = b""
+    if arguments.against is not None:
+        text = _file(arguments.against)
+        words.append("--against=-")
+    rows = _on_each(kubectl, arguments, words, text)
+    begun = [each for each in rows if not each.error]
+    for each in rows:
+        said = each.status or {}
+        how = f"{said.get('pairs')!a:.20} pairs, order {said.get('seed')!a:.20}"
+        print(printable(f"{each.node}: {f'not begun: {each.error}' if each.error else how}"))
+    print(f"trial {label} on {len(begun)} of {len(rows)} nodes")
+    if not begun:
+        return FAILED
+    if arguments.watch:
+        return _watch(kubectl, arguments)
+    print(
+        f"nobody watches: with {_MOST_HURT} hurt nodes the others go on; "
+        f"'kubectl sweetpoint trial status --watch' ends them"
+    )
+    return DONE if len(begun) == len(rows) else FAILED
+
+
+def _file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a word of the command line
+            text = file.read(_MOST_FILE + 1)
+    except OSError as error:
+        raise PluginError(f"--against {path!a}: {error.strerror}", WRONG) from None
+    if not text or len(text) > _MOST_FILE:
+        raise PluginError(f"--against {path!a}: empty, or longer than {_MOST_FILE} bytes", WRONG)
+    return text
+
+
+def _on_each(
+    kubectl: Kubectl, arguments: argparse.Namespace, words: Sequence[str], text: bytes = b""
+) -> list[Row]:
+    """Return the rows of the pool by name, each with what the agent's command *words* prints.
+
+    :raises PluginError: kubectl fails, or no node is in the pool.
+    """
+    names = _nodes(kubectl, arguments.selector)
+    if not names:
+        raise PluginError(f"no node has the labels {arguments.selector!a}", WRONG)
+    found = agents(kubectl)
+
+    def ask(agent: Row) -> Row:
+        command = _inside(agent, words)
+        if text:
+            command.insert(command.index("-c"), "-i")
+        output, problem = kubectl.ask(command, arguments.timeout, text=text)
+        return replace(agent, error=problem, status=None if problem else _parsed(output))
+
+    rows = [Row(each, error=_NO_AGENT) for each in names if each not in found]
+    running = [found[each] for each in names if each in found]
+    return sorted([*rows, *_asked(kubectl, running, arguments, ask)], key=lambda each: each.node)
+
+
+def _look(kubectl: Kubectl, arguments: argparse.Namespace) -> list[Member]:
+    """Return how the trials of the pool are.
+
+    :raises PluginError: see ``_on_each``.
+    """
+    return [_member(each) for each in _on_each(kubectl, arguments, ["trial", "--latest", "--json"])]
+
+
+def _pool_status(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
+    if arguments.watch:
+        return _watch(kubectl, arguments)
+    members = _look(kubectl, arguments)
+    found = pool_of(members)
+    if arguments.output == "json":
+        rows = [{"left_out": found.left_out.get(each.node, ""), **_plain(each)} for each in members]
+        print(json.dumps({"label": found.label, "hurt": found.hurt, "nodes": rows}, indent=2))
+    else:
+        _print_status(members, found)
+    return FAILED if len(found.hurt) >= _MOST_HURT or any(each.error for each in members) else DONE
+
+
+def _print_status(members: Sequence[Member], found: Pool) -> None:
+    cells = [["NODE", "TRIAL", "PAIRS", "ORDER", "LEFT OUT"]]
+    for each in members:
+        pairs = "" if each.error else f"{each.pairs} of {each.of}"
+        order = "" if each.error else str(each.seed)
+        why = found.left_out.get(each.node, "")
+        cells.append([each.node, each.state, pairs, order, why])
+    for line in _columns(cells):
+        print(line)
+    if len(found.hurt) >= _MOST_HURT:
+        nodes = ", ".join(found.hurt[:_SHOWN])
+        print(
+            f"{len(found.hurt)} nodes were hurt ({nodes}): end the pool's trial with "
+            "'kubectl sweetpoint trial stop', which 'trial status --watch' does by itself"
+        )
+
+
+def _watch(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
+    """Look until no trial runs, and end the pool's trial if several nodes are hurt."""
+    said, silent = "", 0
+    ran: set[str] = set()
+    while True:
+        members = _patient_look(kubectl, arguments, silent)
+        found = pool_of(members)
+        for each in members:
+            if not each.error:
+                (ran.add if each.runs else ran.discard)(each.node)
+        running = [each for each in members if each.runs]
+        if members and (now := _progress(members, found)) != said:
+            print(printable(now), flush=True)
+            said = now
+        if running and len(found.hurt) >= _MOST_HURT:
+            print(f"{len(found.hurt)} nodes were hurt: the pool's trial ends")
+            _pool_stop(kubectl, arguments)
+            return _print_report(_look(kubectl, arguments), arguments)
+        # A node that ran and does not answer now may go on.
+        silent = 0 if running else silent + 1
+        if not running and (not ran or silent >= _SILENT_LOOKS):
+            return _print_report(members, arguments)
+        time.sleep(arguments.interval)
+
+
+def _patient_look(kubectl: Kubectl, arguments: argparse.Namespace, silent: int) -> list[Member]:
+    """Return how the trials are; none while the API server does not answer.
+
+    :raises PluginError: see ``_on_each``; there was no answer to *silent* looks before.
+    """
+    try:
+        return _look(kubectl, arguments)
+    except PluginError as error:
+        if error.code != FAILED or silent >= _SILENT_LOOKS:
+            raise
+        _say(f"{error}; asked again")
+        return []
+
+
+def _progress(members: Sequence[Member], found: Pool) -> str:
+    own = [each for each in members if each.label == found.label and not each.error]
+    running, pairs = sum(each.runs for each in own), sum(each.pairs for each in own)
+    hurt = f"; hurt: {', '.join(found.hurt[:_SHOWN])}" if found.hurt else ""
+    return (
+        f"{running} of {len(members)} nodes run, {pairs} of {sum(each.of for each in own)} pairs"
+        f"{hurt}"
+    )
+
+
+def _pool_stop(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
+    rows = _on_each(kubectl, arguments, ["trial", "--stop"])
+    for each in rows:
+        print(printable(f"{each.node}: {each.error or 'no trial runs in the background now'}"))
+    return FAILED if any(each.error for each in rows) else DONE
+
+
+def _pool_report(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
+    return _print_report(_look(kubectl, arguments), arguments)
+
+
+_VERBS = {
+    "start": _pool_start,
+    "status": _pool_status,
+    "report": _pool_report,
+    "stop": _pool_stop,
+}
+
+
+def _print_report(members: Sequence[Member], arguments: argparse.Namespace) -> int:
+    """Print what the trials show; 1: fewer than three nodes count, or several were hurt."""
+    found = pool_of(members)
+    if arguments.output == "json":
+        print(json.dumps(_plain_report(found), indent=2))
+    else:
+        for line in _report(found):
+            print(printable(line))
+    bad = len(found.counted) < _LEAST_NODES or len(found.hurt) >= _MOST_HURT
+    return FAILED if bad else DONE
+
+
+def _report(found: Pool) -> Iterator[str]:
+    """Yield the lines of the report: the pool, its nodes, and those that are left out."""
+    nodes, pairs = len(found.counted), sum(each.pairs for each in found.counted)
+    arms = _most([each.arms for each in found.counted])
+    yield (
+        f"trial {found.label or '-'} of {arms or '-'}: {nodes} nodes, {pairs} pairs; each line: "
+        "median of the effects of nodes with its 95 % interval"
+    )
+    if len(found.hurt) >= _MOST_HURT:
+        yield f"  no verdict, because {len(found.hurt)} nodes were hurt"
+    elif nodes < _LEAST_NODES:
+        yield f"  no verdict of fewer than {_LEAST_NODES} nodes"
+    if running := sum(each.runs for each in found.counted):
+        yield f"  {running} nodes still run; who ends early because of a verdict finds too many"
+    shown = sorted(found.pooled, key=lambda each: (each.kind == _WORK, -abs(each.effect[0])))
+    for each in shown[:_SHOWN]:
+        figures = _figures(each.kind, each.effect)
+        yield f"  {each.name}: {figures} on {each.nodes} nodes: {each.verdict}"
+    if len(shown) > _SHOWN:
+        yield f"  and {len(shown) - _SHOWN} more; see -o json"
+    alone = {key for each in found.counted for key in each.effects} - {
+        (each.kind, each.name) for each in found.pooled
+    }
+    if alone:
+        yield f"  {len(alone)} outcomes are those of fewer than {_LEAST_NODES} nodes"
+    for member in found.counted:
+        largest = sorted(member.effects.items(), key=lambda each: -abs(each[1][0]))[:_LEAST_NODES]
+        effects = "; ".join(f"{name} {_figures(kind, effect)}" for (kind, name), effect in largest)
+        yield f"{member.node}: {member.pairs} pairs, order {member.seed}: {effects}"
+    for node, why in sorted(found.left_out.items()):
+        yield f"{node}: left out: {why}"
+
+
+def _figures(kind: str, effect: _Effect) -> str:
+    if kind == _TIME:
+        middle, low, high = (100 * each for each in effect)
+        return f"{middle:+.1f} points of the time above its sweet point [{low:+.1f}, {high:+.1f}]"
+    # An interval may be wider than any number.
+    middle, low, high = (math.exp(max(-50.0, min(50.0, each))) for each in effect)
+    return f"ratio {middle:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _plain(member: Member) -> dict[str, Any]:
+    left_out = ("effects", "error")
+    return {key: value for key, value in vars(member).items() if key not in left_out}
+
+
+def _plain_pooled(found: Pooled) -> dict[str, Any]:
+    effect = [each if found.kind == _TIME else math.exp(each) for each in found.effect]
+    return {**asdict(found), "effect": effect}
+
+
+def _plain_report(found: Pool) -> dict[str, Any]:
+    return {
+        "label": found.label,
+        "nodes": [_plain(each) for each in found.counted],
+        "left_out": found.left_out,
+        "hurt": found.hurt,
+        "findings": [*map(_plain_pooled, found.pooled)],
+    }
+
+
 def _parsed(text: str) -> Mapping[str, Any]:
     """Return the JSON object in *text*; an empty one if there is none."""
     try:
@@ -461,18 +957,65 @@ _INSIDE = {
     "top": "watch services, best-effort work and decisions of a node",
     "explain": "say when and why a workload of a node was limited, or a service suffered",
     "doctor": "report what a node supports, what is missing and how to get it",
-    "trial": "find out on a node what the agent gives and costs",
+    "trial": "find out what the agent gives and costs on a node, or on a pool by --selector",
+}
+
+
+# The verbs of a trial, in place of a node.
+_POOL = {
+    "start": "begin a trial",
+    "status": "say how the last trial goes on",
+    "report": "say what the last trial shows",
+    "stop": "end the trial; its pairs are kept,",
 }
 
 
 _COMMANDS = {"status": status, "pause": pause, "resume": resume}
 
 
-def _parser() -> argparse.ArgumentParser:
+def _cluster() -> _Parser:
     cluster = _Parser(add_help=False)
     for option in ("--context", "--kubeconfig"):
         cluster.add_argument(option, metavar="X", help="as for kubectl")
     cluster.add_argument("-n", "--namespace", help="that of the agents (default: any)")
+    return cluster
+
+
+def _add_asking(add: Callable[..., object]) -> None:
+    add("-o", "--output", choices=("text", "json"), default="text")
+    add("--timeout", type=_up_to(86_400, float), default=20.0, metavar="SECONDS", help="per node")
+    add("--parallel", type=_up_to(256, int), default=16, metavar="N", help="nodes at a time")
+
+
+def _pool_parser(verb: str) -> argparse.ArgumentParser:
+    sentence = f"{_POOL[verb]} on each node of a pool"
+    parser = _Parser(
+        prog=f"kubectl sweetpoint trial {verb}", description=sentence, parents=[_cluster()]
+    )
+    add = parser.add_argument
+    add("-l", "--selector", type=_selector, required=True, help="labels of the pool's nodes")
+    _add_asking(add)
+    if verb == "start":
+        for option in _TRIAL:
+            add(option, metavar="X", help="as for 'sweetpoint trial'")
+        add("--against", metavar="FILE", help="as for 'sweetpoint trial', a file of this host")
+    if verb in ("start", "status"):
+        goes_on = "look until all trials ended; end them when two nodes are hurt"
+        watched = verb == "start"
+        add("--watch", action=argparse.BooleanOptionalAction, default=watched, help=goes_on)
+        every = "between two looks"
+        add("--interval", type=_up_to(3600, float), default=30.0, metavar="SECONDS", help=every)
+    return parser
+
+
+def _selector(text: str) -> str:
+    if not text.strip(", ") or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!a} is not a selector such as pool=batch")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    cluster = _cluster()
     parser = _Parser(prog="kubectl sweetpoint", description="The sweetpoint agents of a cluster.")
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
 
@@ -484,15 +1027,16 @@ def _parser() -> argparse.ArgumentParser:
 
     add = added("status", "say how all nodes are, one line each, the worst first").add_argument
     add("nodes", type=_node, nargs="*", metavar="NODE", help="only these nodes")
-    add("-o", "--output", choices=("text", "json"), default="text")
-    add("--timeout", type=_up_to(86_400, float), default=20.0, metavar="SECONDS", help="per node")
-    add("--parallel", type=_up_to(256, int), default=16, metavar="N", help="nodes at a time")
+    _add_asking(add)
     add = added("pause", "have the agent of a node give everything back for a while").add_argument
     add("--for", dest="duration", default="30m", help="such as 4h; default: %(default)s")
     add("--reason", default="", metavar="TEXT", help="for people, shown by status")
     added("resume", "end the pause that 'pause' has set")
     for name, sentence in _INSIDE.items():
-        add = added(name, f"{sentence}; what follows NODE is for 'sweetpoint {name}'").add_argument
+        follows = f"what follows NODE is for 'sweetpoint {name}'"
+        if name == "trial":
+            follows += f"; for a pool: {', '.join(_POOL)} in place of NODE"
+        add = added(name, f"{sentence}; {follows}").add_argument
         add("words", nargs=argparse.REMAINDER, metavar="...")
     return parser
 
@@ -501,10 +1045,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the sub-command: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     arguments = _parser().parse_args(argv)
+    command = _COMMANDS.get(arguments.command, inside)
+    if arguments.command == "trial" and arguments.node in _POOL:
+        arguments = _pool_parser(arguments.node).parse_args(arguments.words, arguments)
+        command = pool
     given = ((name, getattr(arguments, name)) for name in ("context", "kubeconfig"))
     kubectl = Kubectl([f"--{name}={value}" for name, value in given if value], arguments.namespace)
     try:
-        code = _COMMANDS.get(arguments.command, inside)(kubectl, arguments)
+        code = command(kubectl, arguments)
         sys.stdout.flush()
     except PluginError as error:
         _say(str(error))

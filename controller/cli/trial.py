@@ -91,6 +91,12 @@ def _add_other_uses(parser: argparse.ArgumentParser) -> None:
         ("--stop", "only end the trial in the background; its pairs are kept"),
     ):
         use.add_argument(option, action="store_true", help=text)
+    parser.add_argument(
+        "--label",
+        default="",
+        metavar="TEXT",
+        help="with --background: a text that --latest repeats, by which trials of a pool are found",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -20,14 +20,14 @@ import time
 from controller.host.state_dir import Lock, LockError, owners, read_file, write_json
 from controller.trial.blocks import Arm, Design, Results, TrialError, load
 
-__all__ = ("INTERRUPTED", "Background", "Latest", "State", "latest", "stop")
+__all__ = ("INTERRUPTED", "Background", "Latest", "Record", "State", "latest", "stop")
 
 # Why a trial ended that a command or a signal stopped: what it measured until then is not biased.
 INTERRUPTED = "interrupted"
 
 _VERSION = 1
 _MOST_BYTES = 1 << 16
-_MOST_TEXT = 400
+_MOST_TEXT, _MOST_LABEL = 400, 64
 _END_WITHIN_S, _LOOK_EVERY_S = 60.0, 0.2
 
 
@@ -43,11 +43,13 @@ class State(StrEnum):
 class Record:
     """The pairs of the trial are in ``file``; ``ended``: why it ended early, ``None``: not yet.
 
+    ``label`` is equal on all nodes of a pool on which one command began trials.
     ``configuration`` is a digest of that of the agent, empty before the first pair. ``hurt`` is the
     arm that hurt a service, so that the trial ended.
     """
 
     file: str
+    label: str = ""
     configuration: str = ""
     ended: str | None = None
     hurt: str = ""
@@ -70,6 +72,7 @@ class Latest:
         design = self.results.design
         return {
             "state": self.state,
+            "label": self.record.label,
             "hurt": self.record.hurt,
             "seed": design.seed,
             "pairs": len(self.results.pairs),
@@ -108,12 +111,12 @@ class Background:
                 else f"{self._directory}: the lock cannot be taken; run as root"
             ) from None
 
-    def begin(self, file: Path) -> None:
-        """Note that a trial begins, whose pairs are in *file*.
+    def begin(self, file: Path, label: str = "") -> None:
+        """Note that a trial with *label* begins, whose pairs are in *file*.
 
         :raises OSError: the record cannot be written.
         """
-        self._record = Record(file=str(file.absolute()))
+        self._record = Record(file=str(file.absolute()), label=label[:_MOST_LABEL])
         self._write()
 
     def leave(self) -> bool:

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     start(path, node, design)
     say(announcement(design, path, data_dir))
     if background is not None:
-        background.begin(path)
+        background.begin(path, arguments.label)
         if background.leave():
             if arguments.json:
                 print(json.dumps({"node": node, "seed": design.seed, "pairs": design.pairs}))

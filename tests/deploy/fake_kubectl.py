@@ -30,6 +30,13 @@ get) name="$2" ;;
 annotate) name=annotate ;;
 exec) name="$4" ;;
 esac
+for word; do
+    # Another answer to a command with this option; what it is given is kept.
+    [ "$word" != -i ] || cat >"$name.in"
+    [ "$word" != --stop ] || [ ! -e "$name.stopped" ] || mv "$name.stopped" "$name.--latest"
+    [ ! -e "$name.$word" ] || option="$word"
+done
+name="$name${option:+.$option}"
 [ ! -e "$name.hang" ] || exec sleep 600
 [ ! -e "$name.err" ] || { cat "$name.err" >&2; exit 1; }
 exec cat "$name"
@@ -72,6 +79,11 @@ class FakeCluster:
         text = answer if isinstance(answer, str) else json.dumps(answer or page())
         if "/" not in pod:
             (self.home / pod).write_text(text)
+
+    def answer(self, node: str, option: str, answer: object) -> None:
+        """Have the agent of *node* answer a command with *option* so, a text or a page."""
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        (self.home / f"agent-{node}.{option}").write_text(text)
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": f"{self.home}:{os.environ['PATH']}", "TERM": "xterm"}

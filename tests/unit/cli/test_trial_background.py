@@ -55,7 +55,7 @@ def record(data: Path, *, pairs: int = 0, design: Design = DESIGN) -> Background
     for pair in noisy_pairs(1, pairs, less=0.3):
         append(file, pair)
     place = Background(data)
-    place.begin(file)
+    place.begin(file, "pool")
     return place
 
 
@@ -107,6 +107,7 @@ def test_its_end_and_what_it_compared_are_noted(tmp_path: Path) -> None:
     found = latest(tmp_path)
     assert found.plain() == {
         "state": "ended",
+        "label": "pool",
         "hurt": "enforce",
         "seed": 7,
         "pairs": 4,
