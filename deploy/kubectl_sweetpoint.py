@@ -584,10 +584,13 @@ def _whole(value: object, most: int) -> int:
     return value
 
 
-def pool_of(members: Sequence[Member]) -> Pool:
-    """Return the pool's trial in those of its *members*: what most of them have counts."""
+def pool_of(members: Sequence[Member], label: str = "") -> Pool:
+    """Return the pool's trial in those of its *members*: what most of them have counts.
+
+    :param label: that of the trial; without it, the one that most members have.
+    """
     answered = [each for each in members if not each.error]
-    label = _most([each.label for each in answered if each.label])
+    label = label or _most([each.label for each in answered if each.label])
     compared = _most([each.compared for each in answered if each.label == label and each.compared])
     reasons = {each.node: each.why_left_out(label, compared) for each in members}
     counted = [each for each in members if not reasons[each.node]]
@@ -676,7 +679,7 @@ def _pool_start(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
     if not begun:
         return FAILED
     if arguments.watch:
-        return _watch(kubectl, arguments)
+        return _watch(kubectl, arguments, label)
     print(
         f"nobody watches: with {_MOST_HURT} hurt nodes the others go on; "
         f"'kubectl sweetpoint trial status --watch' ends them"
@@ -757,13 +760,16 @@ def _print_status(members: Sequence[Member], found: Pool) -> None:
         )
 
 
-def _watch(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
-    """Look until no trial runs, and end the pool's trial if several nodes are hurt."""
+def _watch(kubectl: Kubectl, arguments: argparse.Namespace, label: str = "") -> int:
+    """Look until no trial runs, and end the pool's trial if several nodes are hurt.
+
+    :param label: see ``pool_of``.
+    """
     said, silent = "", 0
     ran: set[str] = set()
     while True:
         members = _patient_look(kubectl, arguments, silent)
-        found = pool_of(members)
+        found = pool_of(members, label)
         for each in members:
             if not each.error:
                 (ran.add if each.runs else ran.discard)(each.node)
@@ -774,11 +780,11 @@ def _watch(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
         if running and len(found.hurt) >= _MOST_HURT:
             print(f"{len(found.hurt)} nodes were hurt: the pool's trial ends")
             _pool_stop(kubectl, arguments)
-            return _print_report(_look(kubectl, arguments), arguments)
+            return _print_report(_look(kubectl, arguments), arguments, label)
         # A node that ran and does not answer now may go on.
         silent = 0 if running else silent + 1
         if not running and (not ran or silent >= _SILENT_LOOKS):
-            return _print_report(members, arguments)
+            return _print_report(members, arguments, label)
         time.sleep(arguments.interval)
 
 
@@ -825,9 +831,12 @@ _VERBS = {
 }
 
 
-def _print_report(members: Sequence[Member], arguments: argparse.Namespace) -> int:
-    """Print what the trials show; 1: fewer than three nodes count, or several were hurt."""
-    found = pool_of(members)
+def _print_report(members: Sequence[Member], arguments: argparse.Namespace, label: str = "") -> int:
+    """Print what the trials show; 1: fewer than three nodes count, or several were hurt.
+
+    :param label: see ``pool_of``.
+    """
+    found = pool_of(members, label)
     if arguments.output == "json":
         print(json.dumps(_plain_report(found), indent=2))
     else:

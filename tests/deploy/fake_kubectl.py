@@ -30,7 +30,10 @@ get) name="$2" ;;
 annotate) name=annotate ;;
 exec) name="$4" ;;
 esac
+base="$name"
 for word; do
+    # A trial that this began is the one that is told of later.
+    case "$word" in --label=*) echo "${word#*=}" >"$base.label" ;; esac
     # Another answer to a command with this option; what it is given is kept.
     [ "$word" != -i ] || cat >"$name.in"
     [ "$word" != --stop ] || [ ! -e "$name.stopped" ] || mv "$name.stopped" "$name.--latest"
@@ -39,6 +42,7 @@ done
 name="$name${option:+.$option}"
 [ ! -e "$name.hang" ] || exec sleep 600
 [ ! -e "$name.err" ] || { cat "$name.err" >&2; exit 1; }
+[ ! -e "$base.label" ] || exec sed "s/LABEL/$(cat "$base.label")/" "$name"
 exec cat "$name"
 """
 

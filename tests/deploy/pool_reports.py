@@ -13,7 +13,7 @@ from tests.support.trial import bursty_pairs
 __all__ = ("DESIGN", "LABEL", "lie", "report")
 
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
-LABEL = "2026-11-28T10:00:00Z"
+LABEL = "LABEL"  # a fake kubectl puts that of a trial here which it began
 
 
 def report(

@@ -61,7 +61,9 @@ def test_start_begins_a_trial_on_each_node_and_follows_it(cluster: FakeCluster) 
     assert lines[0] == "n1: 30 pairs, order 5"
     assert re.fullmatch(r"trial 20\S+Z on 3 of 3 nodes", lines[3])
     assert lines[4] == "0 of 3 nodes run, 90 of 90 pairs"
-    assert lines[5].startswith(f"trial {LABEL} of enforcing and paused: 3 nodes, 90 pairs; ")
+    assert lines[5].startswith(
+        f"{lines[3].partition(' on ')[0]} of enforcing and paused: 3 nodes, "
+    )
     assert lines[6].startswith("  web: -") and lines[6].endswith(" on 3 nodes: better")
     assert lines[7].startswith("  best-effort work: ratio 0.") and lines[7].endswith(": worse")
     assert [each.partition(" pairs, order 7: ")[0] for each in lines[8:]] == [
@@ -139,6 +141,18 @@ def test_two_hurt_nodes_end_the_trials_of_the_pool(cluster: FakeCluster) -> None
     assert lines[1] == "2 nodes were hurt: the pool's trial ends"
     assert "  no verdict, because 2 nodes were hurt" in lines
     assert "n1: left out: a service was hurt: pausing hurts web" in lines
+
+
+def test_harm_of_an_earlier_trial_does_not_end_the_one_that_was_begun(cluster: FakeCluster) -> None:
+    old = "2026-11-01T00:00:00Z"
+    for node in ("n1", "n2"):
+        cluster.answer(node, "--latest", report(1, label=old, ended="x", hurt=Arm.PAUSE))
+        (cluster.home / f"agent-{node}.--background.err").write_text("the agent is paused\n")
+    done = cluster.run("trial", "start", *POOL)
+    assert done.returncode == 1
+    assert words(cluster, "--stop") == []
+    assert "n3: 30 pairs, order 7: " in done.stdout
+    assert f"n1: left out: its last trial is another one ({old})" in done.stdout
 
 
 def test_one_hurt_node_ends_nothing(cluster: FakeCluster) -> None:
