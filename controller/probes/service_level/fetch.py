@@ -1,35 +1,36 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP GET for many sources in one thread: asyncio streams and the standard library's parser.
+"""HTTP GET for many sources in one thread.
 
 A blocking client would need a thread per source, and its time-out applies to a single read only:
 a server that sends one byte a second would occupy the thread for hours. Here the caller sets one
 deadline for everything from the name look-up to the last byte. Redirects are not followed,
 proxies are not used, and the size of the answer is bounded. An asyncio client library would add
-3 MB of dependencies for these 200 lines.
+3 MB of dependencies for these 350 lines.
 """
 
 import asyncio
-import http.client
-import io
+from functools import lru_cache
 import os
 from pathlib import Path
 import re
 import socket
 import ssl
 import threading
-from typing import Any, cast
-from urllib.parse import SplitResult, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 from controller.config.sections.service_sources import Endpoint
+from controller.probes.service_level.connection import Client
 from controller.probes.service_level.ledger import Reason, SourceError
 from controller.probes.service_level.parse import printable
 
 __all__ = ("FetchLoop", "fetch")
 
-_MAX_HEAD_BYTES = 16 << 10
 _MAX_SECRET_BYTES = 8 << 10
 _MAX_LOOKUPS = 8
+# The most pods that are asked, and as many other sources as there may be.
+_MOST_KEPT = 600
 
 
 class FetchLoop(asyncio.SelectorEventLoop):
@@ -81,29 +82,22 @@ class FetchLoop(asyncio.SelectorEventLoop):
             return
 
 
-async def fetch(endpoint: Endpoint, target: str, *, accept: str, limit: int) -> bytes:
+async def fetch(
+    endpoint: Endpoint, target: str, *, accept: str, limit: int, client: Client | None = None
+) -> bytes:
     """Return the body of a GET for *target* (path and query), at most *limit* bytes.
 
+    :param client: of this endpoint alone, which keeps the connection; ``None``: one request.
     :raises SourceError: the request failed, or the answer is not status 200, too long, compressed
         or malformed.
     :raises TimeoutError: only at the caller's deadline (``asyncio.timeout``); there is none here.
     """
-    url = urlsplit(endpoint.url)
-    secure = url.scheme == "https"
-    port = url.port or (443 if secure else 80)
-    request = _request(endpoint, url, target, accept)
+    host, port, secure = _server(endpoint.url)
+    request = _request(endpoint, target, accept, keeps=client is not None)
+    tls = _tls(endpoint.ca_file) if secure else None
+    once = Client() if client is None else client
     try:
-        reader, writer = await asyncio.open_connection(
-            url.hostname,
-            port,
-            ssl=_tls(endpoint.ca_file) if secure else None,
-            limit=_MAX_HEAD_BYTES,
-        )
-        try:
-            writer.write(request)
-            return await _answer(reader, limit)
-        finally:
-            writer.transport.abort()
+        return await once.get(host, port, tls, request, limit)
     except (ssl.SSLError, ssl.CertificateError) as error:
         names = (getattr(error, name, None) for name in ("verify_message", "reason", "strerror"))
         reason = next(filter(None, names), "failed")
@@ -114,86 +108,38 @@ async def fetch(endpoint: Endpoint, target: str, *, accept: str, limit: int) -> 
         number = error.errno or 0
         text = os.strerror(number) if number > 0 else str(error)
         raise SourceError(Reason.CONNECT, text) from None
-    except asyncio.IncompleteReadError:
-        raise SourceError(Reason.CONNECT, "the server closed the connection too early") from None
-    except (asyncio.LimitOverrunError, http.client.LineTooLong):
-        raise SourceError(Reason.TOO_BIG, "the head of the answer is too long") from None
-    except http.client.HTTPException:
-        raise SourceError(Reason.FORMAT, "the answer is not HTTP") from None
+    finally:
+        if client is None:
+            once.close()
 
 
-def _request(endpoint: Endpoint, url: SplitResult, target: str, accept: str) -> bytes:
+@lru_cache(maxsize=_MOST_KEPT)
+def _server(url: str) -> tuple[str, int, bool]:
+    """Return host and port of *url*, and whether it is a secure one."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    return parts.hostname or "", parts.port or (443 if secure else 80), secure
+
+
+def _request(endpoint: Endpoint, target: str, accept: str, *, keeps: bool) -> bytes:
+    secrets = {name: _secret(file) for name, file in endpoint.header_files}
+    if endpoint.token_file is not None:
+        secrets["Authorization"] = f"Bearer {_secret(endpoint.token_file)}"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in secrets.items())
+    return b"%b%b\r\n" % (_head(endpoint.url, target, accept, keeps), lines.encode("ascii"))
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _head(url: str, target: str, accept: str, keeps: bool) -> bytes:
     headers = {
-        "Host": url.netloc,
+        "Host": urlsplit(url).netloc,
         "User-Agent": "sweetpoint",
         "Accept": accept,
         "Accept-Encoding": "identity",
-        "Connection": "close",
+        "Connection": "keep-alive" if keeps else "close",
     }
-    if endpoint.token_file is not None:
-        headers["Authorization"] = f"Bearer {_secret(endpoint.token_file)}"
-    for name, file in endpoint.header_files:
-        headers[name] = _secret(file)
-    lines = (f"GET {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items()), "", "")
+    lines = (f"GET {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items()), "")
     return "\r\n".join(lines).encode("ascii")
-
-
-async def _answer(reader: asyncio.StreamReader, limit: int) -> bytes:
-    head = await reader.readuntil(b"\r\n\r\n")
-    response = http.client.HTTPResponse(cast(socket.socket, _HeadAsSocket(head)))
-    response.begin()
-    if 300 <= response.status < 400:
-        location = printable(response.getheader("Location", "nowhere"))
-        raise SourceError(Reason.REDIRECT, f"redirects to {location}; not followed")
-    if response.status != 200:
-        raise SourceError(Reason.STATUS, f"HTTP status {response.status}")
-    if response.getheader("Content-Encoding", "identity").lower() != "identity":
-        raise SourceError(Reason.FORMAT, "the answer is compressed, which was not requested")
-    if response.length is not None:
-        if response.length > limit:
-            raise SourceError(Reason.TOO_BIG, _too_big(limit))
-        return await reader.readexactly(response.length)
-    return await (_chunks if response.chunked else _rest)(reader, limit)
-
-
-async def _rest(reader: asyncio.StreamReader, limit: int) -> bytes:
-    body = bytearray()
-    while part := await reader.read(limit + 1):
-        body += part
-        if len(body) > limit:
-            raise SourceError(Reason.TOO_BIG, _too_big(limit))
-    return bytes(body)
-
-
-async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
-    # RFC 9112 section 7.1; extensions and trailers are ignored. Not the decoder of
-    # kube/client/transport.py: this one refuses a chunk by its announced size, before reading it.
-    body = bytearray()
-    while True:
-        size = (await reader.readuntil(b"\r\n")).partition(b";")[0].strip()
-        if not re.fullmatch(rb"[0-9A-Fa-f]{1,8}", size):
-            raise SourceError(Reason.FORMAT, "the answer is not HTTP: a chunk without a size")
-        length = int(size, 16)
-        if length == 0:
-            return bytes(body)
-        if len(body) + length > limit:
-            raise SourceError(Reason.TOO_BIG, _too_big(limit))
-        body += await reader.readexactly(length)
-        await reader.readuntil(b"\r\n")
-
-
-def _too_big(limit: int) -> str:
-    return f"the answer is larger than {limit >> 10} KiB"
-
-
-class _HeadAsSocket:
-    """The one socket method that ``HTTPResponse`` calls, for a head that is read already."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, _mode: str) -> io.BytesIO:
-        return io.BytesIO(self._data)
 
 
 def _secret(file: Path) -> str:

@@ -9,7 +9,6 @@ Prometheus does, so its error is at most one bucket.
 
 from collections.abc import Iterable, Mapping
 import math
-from operator import itemgetter
 
 from controller.probes.service_level.ledger import Reason, SourceError
 
@@ -56,19 +55,26 @@ def quantile(series: Iterable[Mapping[float, float]], part: float) -> float:
     for one in series:
         if math.inf not in one:
             raise SourceError(Reason.FORMAT, 'a histogram without a bucket le="+Inf"')
-        if total and total.keys() != one.keys():
+        if not total:
+            total = dict(one)
+            continue
+        if total.keys() != one.keys():
             text = "histograms with different buckets; add labels"
             raise SourceError(Reason.AMBIGUOUS, text)
-        total = {bound: total.get(bound, 0.0) + count for bound, count in one.items()}
+        for bound, count in one.items():
+            total[bound] += count
     whole = total.get(math.inf, 0.0)
     if whole <= 0:
         return math.nan
     rank, below, low = part * whole, 0.0, min(0.0, *total)
-    for bound, count in sorted(total.items(), key=itemgetter(0)):
+    for bound in sorted(total):
+        count = total[bound]
         if count >= rank and count > below:
             if math.isinf(bound):
                 return low
             return low + (bound - low) * (rank - below) / (count - below)
         # A page is not read at one moment, so a count may be a little below the one before it.
-        below, low = max(below, count), bound
+        if count > below:
+            below = count
+        low = bound
     return low

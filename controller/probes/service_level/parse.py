@@ -7,18 +7,16 @@ not trusted: of a long page only the candidate lines are parsed, and everything 
 ``SourceError``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 import json
 import math
 import re
 
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
-
 from controller.probes.service_level.counters import Counters
 from controller.probes.service_level.histogram import Buckets
 from controller.probes.service_level.ledger import Reason, SourceError
+from controller.probes.service_level.series import MOST_KEPT, Labels, samples
 
 __all__ = (
     "bucket_counts",
@@ -32,17 +30,8 @@ __all__ = (
 
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?|[Nn]a[Nn]")
 _MAX_PRINTABLE = 60
-# The parser of the library takes some 20 us for a usual line, which has about 100 bytes, and a time
-# that grows with the square of the length for one of nothing but commas: 26 s for 1 MiB.
 _MAX_CANDIDATES = 100
 _MAX_BUCKETS = 1000
-_MAX_LINE_BYTES = 4096
-# A series, with labels that have no escapes, and its value; a time may follow.
-_USUAL = re.compile(
-    r"""([A-Za-z_:][A-Za-z0-9_:]*\{[^"{}\\]*(?:"[^"\\]*"[^"{}\\]*)*\})[ \t]+"""
-    r"""([-+]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|Inf)|NaN)(?:[ \t]+-?[0-9]+)?[ \t]*"""
-)
-_MOST_KEPT_CHARS = 512
 _MISSING = object()
 
 
@@ -90,12 +79,13 @@ def metric_value(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) ->
     :param body: a page in the Prometheus text format.
     :raises SourceError: no series or several series match, or the lines cannot be parsed.
     """
-    found = _samples(body, metric, dict(labels), _MAX_CANDIDATES)
+    found = samples(body, metric, tuple(labels), _MAX_CANDIDATES)
     if not found:
         raise SourceError(Reason.EMPTY, f"no series {metric} with these labels")
     if len(found) > 1:
         raise SourceError(Reason.AMBIGUOUS, f"{len(found)} series {metric}; add labels")
-    return number(repr(float(found[0].value)))
+    _, value = found[0]
+    return number(repr(value))
 
 
 def counter_values(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -> Counters:
@@ -104,12 +94,11 @@ def counter_values(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) 
     :param body: a page in the Prometheus text format.
     :raises SourceError: no series matches, or the lines cannot be parsed or have no counts.
     """
-    counts: dict[tuple[tuple[str, str], ...], float] = {}
-    for each in _samples(body, metric, dict(labels), _MAX_BUCKETS):
-        count = float(each.value)
+    counts: dict[Labels, float] = {}
+    for found, count in samples(body, metric, tuple(labels), _MAX_BUCKETS):
         if not 0 <= count < math.inf:
             raise SourceError(Reason.FORMAT, f"a series of {metric} without a count")
-        counts[tuple(sorted(each.labels.items()))] = count
+        counts[found] = count
     if not counts:
         raise SourceError(Reason.EMPTY, f"no series {metric} with these labels")
     return counts
@@ -122,16 +111,15 @@ def bucket_counts(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -
     :raises SourceError: no series matches, none has a finite bound, or the lines cannot be parsed
         or have no counts.
     """
-    counts: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
-    for each in _samples(body, f"{metric}_bucket", dict(labels), _MAX_BUCKETS):
-        others = dict(each.labels)
+    counts: dict[Labels, dict[float, float]] = {}
+    for found, count in samples(body, f"{metric}_bucket", tuple(labels), _MAX_BUCKETS):
         try:
-            bound, count = float(others.pop("le")), float(each.value)
+            others, bound = _bucket(found)
         except (KeyError, ValueError):
             raise SourceError(Reason.FORMAT, f"a bucket of {metric} without a bound") from None
         if math.isnan(bound) or not 0 <= count < math.inf:
             raise SourceError(Reason.FORMAT, f"a bucket of {metric} without a count")
-        counts.setdefault(tuple(sorted(others.items())), {})[bound] = count
+        counts.setdefault(others, {})[bound] = count
     if not counts:
         raise SourceError(Reason.EMPTY, f"no histogram {metric} with these labels")
     if all(series.keys() == {math.inf} for series in counts.values()):
@@ -141,60 +129,12 @@ def bucket_counts(body: bytes, metric: str, labels: Iterable[tuple[str, str]]) -
     return counts
 
 
-def _samples(body: bytes, metric: str, labels: Mapping[str, str], most: int) -> list[Sample]:
-    try:
-        samples = [
-            sample
-            for line in _candidates(body, metric, labels, most)
-            for sample in _parse_line(line.decode())
-        ]
-    except (ValueError, KeyError, IndexError):
-        raise SourceError(Reason.FORMAT, f"cannot read the lines of {metric}") from None
-    return [s for s in samples if s.name == metric and labels.items() <= (s.labels or {}).items()]
-
-
-def _parse_line(line: str) -> Iterable[Sample]:
-    """Return the sample of *line*, by the library; of a usual line only the series, and once.
-
-    A page has the same series each time, and so have the pods of a service.
-    """
-    usual = _USUAL.fullmatch(line)
-    if usual is None or len(usual[1]) > _MOST_KEPT_CHARS:
-        return _parse_by_library(line)
-    return [each._replace(value=float(usual[2])) for each in _parse_series(usual[1])]
-
-
-@lru_cache(maxsize=2048)
-def _parse_series(series: str) -> tuple[Sample, ...]:
-    return _parse_by_library(f"{series} 0")
-
-
-def _parse_by_library(line: str) -> tuple[Sample, ...]:
-    families = text_string_to_metric_families(line)
-    return tuple(sample for family in families for sample in family.samples)
-
-
-def _candidates(body: bytes, metric: str, labels: Mapping[str, str], most: int) -> list[bytes]:
-    """Return the lines of *body* that can be the series of *metric* with *labels*.
-
-    :raises SourceError: they are too many, or too long, for the parser that reads them next.
-    """
-    pattern = rb"^%s(?=[{ \t])" % re.escape(metric).encode()
-    for name, value in labels.items():
-        escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        label = (re.escape(name).encode(), re.escape(f'"{escaped}"').encode())
-        # The whole name of the label: code="500" is not in {xcode="500"}.
-        pattern += rb"(?=.*[{,][ \t]*%s[ \t]*=[ \t]*%s)" % label
-    lines: list[bytes] = []
-    for found in re.finditer(pattern + b".*$", body, re.MULTILINE):
-        lines.append(found[0])
-        if len(lines) > most:
-            text = f"more than {most} series {metric}; add labels"
-            raise SourceError(Reason.AMBIGUOUS, text)
-        if len(found[0]) > _MAX_LINE_BYTES:
-            text = f"a line of {metric} is longer than {_MAX_LINE_BYTES >> 10} KiB"
-            raise SourceError(Reason.TOO_BIG, text)
-    return lines
+@lru_cache(maxsize=MOST_KEPT)
+def _bucket(labels: Labels) -> tuple[Labels, float]:
+    """Return *labels* without the bound, and the bound."""
+    others = dict(labels)
+    bound = float(others.pop("le"))
+    return tuple(others.items()), bound
 
 
 def json_value(body: bytes, pointer: str) -> float:

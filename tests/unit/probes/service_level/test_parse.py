@@ -18,7 +18,7 @@ import pytest
 
 from controller.config.sections.service_sources import Push, ServiceSource
 from controller.core.units import NS_PER_MS, NS_PER_SEC
-from controller.probes.service_level import parse as parse_module
+from controller.probes.service_level import series
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.parse import (
     json_value,
@@ -133,14 +133,15 @@ def test_labels_are_found_in_any_place(line: str) -> None:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that reach the parser of the library, which takes most of the time."""
     lines: list[str] = []
-    parse_module._parse_series.cache_clear()
+    series._parse_series.cache_clear()
+    series._parse_block.cache_clear()
 
     def parse(text: str) -> Iterator[Metric]:
         lines.extend(text.splitlines())
         yield from text_string_to_metric_families(text)
 
     monkeypatch.setattr(
-        "controller.probes.service_level.parse.text_string_to_metric_families", parse
+        "controller.probes.service_level.series.text_string_to_metric_families", parse
     )
     return lines
 

@@ -4,6 +4,8 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+import socket
+import threading
 import time
 
 import pytest
@@ -118,3 +120,24 @@ def test_an_unchanged_list_is_not_read_again(levels: ServiceLevels) -> None:
     pods._pods = ()
     levels.follow_pods(pods)
     assert [each.service for each in levels.poll(time.monotonic_ns())] == ["web"]
+
+
+def test_the_connection_to_a_pod_that_is_gone_is_closed(
+    levels: ServiceLevels, servers: tuple[RawHttpServer, RawHttpServer]
+) -> None:
+    ended = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(ok(b"p99 0.003\n"))
+        while connection.recv(65536):
+            connection.sendall(ok(b"p99 0.004\n"))
+        ended.set()
+
+    servers[0].answer = answer
+    pods = Pods(pod(1))
+    levels.follow_pods(pods)
+    eventually("a second answer", lambda: reading(levels, "web").value == 4 * NS_PER_MS)
+    assert not ended.is_set()
+    pods.set()
+    levels.follow_pods(pods)
+    eventually("the end", ended.is_set)
