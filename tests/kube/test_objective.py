@@ -35,7 +35,7 @@ from tests.kube.images import save_files
 from tests.kube.node_programs import container
 from tests.kube.real_node import RealNode
 from tests.kube.release import Release
-from tests.kube.test_new_containers import status
+from tests.kube.told import status
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube, pytest.mark.bench]
 
