@@ -109,5 +109,25 @@ def test_an_agent_is_shown_paused_and_resumed(release: Release, tmp_path: Path) 
     assert "paused: everything (kernel upgrade)" in ask("status")
     ask("resume", NODE)
     eventually("its end", lambda: paused() == [])
+    check_a_trial_in_the_background(config, tmp_path)
     assert "cgroup cpu controller" in ask("doctor", NODE)
     assert eventually("a page", lambda: run(config, tmp_path, "top", NODE, "--once").stdout)
+
+
+def check_a_trial_in_the_background(config: Path, home: Path) -> None:
+    """Check that a trial goes on in the pod without the kubectl that began it."""
+    pool = ("--selector", f"kubernetes.io/hostname={NODE}", "--timeout", "100")
+    begun = run(config, home, "trial", "start", *pool, "--no-watch", "--for", "6h")
+    assert begun.returncode == 0, begun.stdout + begun.stderr
+    assert "on 1 of 1 nodes" in begun.stdout
+
+    def answer() -> dict[str, Any] | None:
+        done = run(config, home, "trial", "status", *pool, "-o", "json")
+        (found,) = json.loads(done.stdout)["nodes"]
+        return found if done.returncode == 0 else None
+
+    assert eventually("its trial", answer)["state"] == "running"
+    stopped = run(config, home, "trial", "stop", *pool)
+    assert stopped.returncode == 0, stopped.stdout
+    found = eventually("its end", answer)
+    assert (found["state"], found["ended"]) == ("ended", "interrupted")
