@@ -47,6 +47,8 @@ WORK_US = 800
 SETTLE_S, WINDOW_S, WINDOWS = 20.0, 10.0, 5
 SERVICES, PODS = ("shop", "bank"), 6
 PORT = 8080
+# Where sched-idle alone keeps at most so much, the loop shall keep so much (a goal of the project).
+SUFFERS, KEEPS = 0.80, 0.98
 METRIC, PART = "request_seconds", 0.99
 IMAGE = "example.org/served:local"
 
@@ -169,13 +171,18 @@ def found_objective_ms(alone: Sequence[Window], idle: Sequence[Window]) -> float
     return round(max(kept, 1.2 * float(np.median(of_services(alone)))), 2)
 
 
+def kept_ratio(windows: Sequence[Window], objective_ms: float) -> float:
+    """Return the part of the windows of services in which the objective was kept."""
+    return float(np.mean(np.array(of_services(windows)) <= objective_ms))
+
+
 def describe(windows: Sequence[Window], objective_ms: float) -> str:
     services = of_services(windows)
     pods = [value for window in windows for value in window.values()]
     return (
-        f"kept in {np.mean(np.array(services) <= objective_ms):.1%} of {len(services)} windows of "
-        f"services, {np.mean(np.array(pods) <= objective_ms):.1%} of {len(pods)} of pods; p99 of "
-        f"a pod {np.median(pods):.2f} ms, of the worst pod of a service {np.median(services):.2f} "
+        f"kept in {kept_ratio(windows, objective_ms):.1%} of {len(services)} windows of services, "
+        f"{np.mean(np.array(pods) <= objective_ms):.1%} of {len(pods)} of pods; p99 of a pod "
+        f"{np.median(pods):.2f} ms, of the worst pod of a service {np.median(services):.2f} "
         f"({min(services):.2f} to {max(services):.2f})"
     )
 
@@ -225,6 +232,11 @@ def test_how_often_the_objective_is_kept(node: RealNode, agent_image: None, tmp_
     print(f"\nobjective {objective_ms:g} ms, {len(pods.names)} pods, {RATE:g} requests/s each")
     for arm, each in windows.items():
         print(f"{arm:13} {describe(each, objective_ms)}")
+    idle, loop = (kept_ratio(windows[arm], objective_ms) for arm in (IDLE, LOOP))
+    if idle <= SUFFERS:
+        assert loop >= KEEPS
+    else:
+        assert loop >= min(idle, KEEPS)
 
 
 def in_force(release: Release) -> str:
