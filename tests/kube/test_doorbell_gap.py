@@ -22,7 +22,8 @@ import pytest
 from tests.kube.client import Json
 from tests.kube.cluster import resources
 from tests.kube.images import save_files
-from tests.kube.node_agent import BATCH, SERVICE, Agent
+from tests.kube.limits import squeezed
+from tests.kube.node_agent import BATCH, HOG, SERVICE, Agent
 from tests.kube.real_node import RealNode
 
 pytestmark = [pytest.mark.bench, pytest.mark.kernel, pytest.mark.kube]
@@ -63,7 +64,7 @@ def spec(kind: Kind) -> Json:
 
 @pytest.fixture
 def namespace(node: RealNode, tmp_path: Path) -> Iterator[str]:
-    """A new namespace on the node, with a service that suffers; the node has the image."""
+    """A new namespace on the node, with a service and a job that it suffers from, and the image."""
     program = tmp_path / "until_limited"
     subprocess.run(["gcc", "-O2", "-static", "-o", program, SOURCE], check=True)
     archive = tmp_path / "image.tar"
@@ -71,8 +72,10 @@ def namespace(node: RealNode, tmp_path: Path) -> Iterator[str]:
     node.add_image(archive)
     name = node.make_namespace(node.cluster.new_name("test"))
     node.run_pod(name, "web", resources("Burstable"), SERVICE)
+    node.run_pod(name, "job", KINDS["Burstable"].requests, HOG, labels=BATCH)
     yield name
-    node.delete_pod(name, "web")
+    for pod in ("web", "job"):
+        node.delete_pod(name, pod)
 
 
 class Start(NamedTuple):
@@ -131,6 +134,8 @@ def test_time_before_the_first_value(
             try:
                 if how == "told":
                     agent.wait_for_plugin()
+                # New work has a quota at once while others are squeezed.
+                squeezed(node, node.pod(namespace, "job"), "main")
                 some = start_some(node, namespace, KINDS[kind], numbers)
                 found[how] += some
                 print(f"\n{how}: CPU time {[round(each.cpu_us) for each in some]} us")
