@@ -4,10 +4,9 @@
 
 ``known_parts.jsonl.gz`` is a minute of two nodes, recorded when these parts were switches: 30 s of
 ``SimulatedNode`` without ``fast_rise``, a service and two best-effort workloads, and 30 s of
-``MemoryNode``. All parts that have no switch any more were on. Its plans were changed three
-times. Quotas that were multiples of 25 us are 1 us larger, as ``quota_for`` has them; 49 plans are
-those of a squeeze that ends at once where a service has another cause; and in 34 a workload without
-a limit counts with what it used in each of the last two ticks.
+``MemoryNode``. All parts that have no switch any more were on. Its plans were changed twice: quotas
+that were multiples of 25 us are 1 us larger, as ``quota_for`` has them; and 49 plans are those of a
+squeeze that ends at once where a service has another cause.
 
 ``first_law.jsonl.gz`` is 52 seconds of ``SimulatedNode``, recorded before the law had parts: two
 best-effort workloads beside a service that is throttled by its own quota for two seconds, suffers
