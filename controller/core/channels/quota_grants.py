@@ -112,12 +112,12 @@ class QuotaGrants:
     def _active_use(self, context: TickContext) -> dict[CgroupId, float]:
         """Return the CPUs of the workloads that use any.
 
-        A limited workload has its smoothed use. One without a grant has at least what it used in
-        each of the last two ticks: when it begins to run, the smoothed use lags a second behind.
+        That is the smoothed use. The exception is a workload without a limit that used twice as
+        much in each of the last two ticks: it has just begun to run.
         """
         grants, lasting = self._rung.grants, context.tracker.lasting_use
         return {
-            each: cpus if each in grants else max(cpus, lasting(each))
+            each: cpus if each in grants or lasting(each) < 2 * cpus else lasting(each)
             for each, cpus in context.tracker.active.items()
         }
 
