@@ -10,7 +10,7 @@ any form, see ``pod.py``. The cgroups of containers lie below their pod and are 
 runtime, see ``containers.py``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 import os
 from pathlib import Path
@@ -147,8 +147,11 @@ class PodCgroups:
         self._containers_due_ns = 0
         self._behind = False  # whether a scan since then did not list the containers
 
-    def scan(self, now_ns: int) -> Mapping[str, tuple[PodCgroup, ...]]:
-        """Return the present cgroups of pods by root; the same object if nothing changed."""
+    def scan(self, now_ns: int, told: Collection[str] = ()) -> Mapping[str, tuple[PodCgroup, ...]]:
+        """Return the present cgroups of pods by root; the same object if nothing changed.
+
+        :param told: the uids of pods with a container that was made since the last scan.
+        """
         now = self._changes()
         before, self._seen = self._seen, (now, self._seen[0])
         if now_ns >= self._due_ns:
@@ -157,6 +160,7 @@ class PodCgroups:
             self._due_ns = now_ns + (_SEARCH_NS if self._roots else _SEARCH_FIRST_NS)
         elif (
             now is not None
+            and not told
             and before == (now, now)
             and not (self._behind and now_ns >= self._containers_due_ns)
         ):
@@ -173,7 +177,9 @@ class PodCgroups:
         if not self._behind:
             self._containers_due_ns = now_ns + _CONTAINERS_NS
         containers = {
-            pod: known if self._behind else _directories(self._mount, pod.path)
+            pod: known
+            if self._behind and pod.uid not in told
+            else _directories(self._mount, pod.path)
             for pod, known in self._containers.items()
             if _contains(levels, pod)
         }
@@ -194,8 +200,9 @@ class PodCgroups:
     def containers(self, pod: PodCgroup) -> list[tuple[str, int]]:
         """Return name and kernfs id of each cgroup in that of *pod*, see ``containers.py``.
 
-        From the first call on, a change among them is a change of a ``scan`` within a second. To
-        list them takes 20 us for each pod, too much for every scan.
+        From the first call on, a change among them is a change of a ``scan`` within a second, or of
+        the next one for a pod that is told. To list them takes 20 us for each pod, too much for
+        every scan.
         """
         if pod not in self._containers:
             self._containers[pod] = _directories(self._mount, pod.path)

@@ -191,8 +191,9 @@ class KubernetesSource:
         """
         pods = self._pods()
         listed = pods.pods
-        found = self._cgroups.scan(now_ns)
-        self._reported = self._runtime_pods() or _NONE_REPORTED
+        earlier, self._reported = self._reported, self._runtime_pods() or _NONE_REPORTED
+        told = [uid for uid, pod in self._reported.items() if earlier.get(uid) is not pod]
+        found = self._cgroups.scan(now_ns, told)
         inputs = (pods, found, self._reported, choose, classes)
         before, self._inputs = self._inputs, inputs
         self._pod_classes = classes

@@ -140,6 +140,20 @@ def test_containers_are_listed_once_a_second_after_a_change(tmp_path: Path) -> N
     assert names(3 * NS_PER_SEC) == {"two"}
 
 
+def test_containers_of_a_pod_that_is_told_are_listed_at_once(tmp_path: Path) -> None:
+    cgroups = PodCgroups(tmp_path, ("/kubepods",), lambda: 1)
+    uids = (UID, STATIC)
+    for uid in uids:
+        (tmp_path / f"kubepods/pod{uid}/one").mkdir(parents=True)
+    pods = {pod.uid: pod for pod in every_pod(cgroups, 0)}
+    assert [len(cgroups.containers(pods[uid])) for uid in uids] == [1, 1]
+    for uid in uids:
+        (tmp_path / f"kubepods/pod{uid}/two").mkdir()
+    assert cgroups.scan(1) is cgroups.scan(2)
+    cgroups.scan(3, [UID])
+    assert [len(cgroups.containers(pods[uid])) for uid in uids] == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("path", "writes"),
     [

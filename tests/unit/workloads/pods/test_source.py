@@ -292,6 +292,16 @@ def test_a_container_that_starts_or_ends_is_found_by_the_next_scan(node: Node) -
     assert len(node.scan()) == 1
 
 
+def test_a_container_that_the_runtime_tells_is_found_within_the_second(node: Node) -> None:
+    (first,) = node.run(pod(1, labels=LOWERED))
+    node.tell(pod(1))
+    node.scan(after_s=0)
+    (node.mount / first.path[1:]).with_name(CONTAINERS[1]).mkdir()
+    assert node.scan(after_s=0) == (first,)
+    node.tell(pod(1))
+    assert len(node.scan(after_s=0)) == 2
+
+
 def test_a_pod_that_becomes_best_effort_is_divided_and_back(node: Node) -> None:
     (service,) = node.run(pod(1))
     node.list(pod(1, labels=LOWERED))
