@@ -245,10 +245,14 @@ def _tier(found: Mapping[str, object]) -> dict[str, dict[str, str]] | None:
 
 def _iocost(fields: Fields, result: Imported) -> None:
     """Translate the settings of disks of the root cgroup, with which koordlet enables iocost."""
-    at = (QOS, "cgroupRoot", "blkioQOS", "enable")
-    if fields.take(*at) is True:
-        result.config["io"] = {"iocost": "auto"}
-        result.notes.append("io.iocost: auto, so that weights of disks count (cgroupRoot/blkioQOS)")
+    at = (QOS, "cgroupRoot", "blkioQOS")
+    found = _take_enabled(fields, at, result)
+    if found is None:
+        return
+    result.config["io"] = {"iocost": "auto"}
+    result.notes.append("io.iocost: auto, so that weights of disks count (cgroupRoot/blkioQOS)")
+    for key, value in found.items():
+        result.miss((*at, key), value, why_not((*at, key)))
 
 
 def _amount(value: object, *, share: bool) -> str | None:

@@ -364,7 +364,7 @@ def test_weights_of_disks_count_as_in_koordinator(tmp_path: Path, enabled: bool)
     text = output.read_text()
     for line in (
         "cgroupRoot/blkioQOS/blocks = [{",
-        "the kernel's own model of the disk is used",
+        "the kernel's own model of the disk is used" if enabled else "disabled in Koordinator",
         "lsClass/blkioQOS/blocks = [{",
         "koordlet has limits of disks for BE and the root only",
         "beClass/blkioQOS/blocks = [{",
