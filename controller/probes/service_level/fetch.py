@@ -6,7 +6,7 @@ A blocking client would need a thread per source, and its time-out applies to a 
 a server that sends one byte a second would occupy the thread for hours. Here the caller sets one
 deadline for everything from the name look-up to the last byte. Redirects are not followed,
 proxies are not used, and the size of the answer is bounded. An asyncio client library would add
-3 MB of dependencies for these 350 lines.
+3 MB of dependencies for what a few hundred lines do.
 """
 
 import asyncio

@@ -30,8 +30,9 @@ MOST_KEPT = 8192
 _MOST_KEPT_BYTES = 512
 # What most lines of a histogram end with.
 _COUNT = re.compile(rb" ([0-9]{1,20})(?=\n|\Z)")
-# 512 of them are kept.
-_MOST_BLOCK_BYTES = 8 << 10
+# Of a block that is kept. Two for each of 110 pods, with the series above, are 9 MiB at most,
+# whatever the pods answer.
+_MOST_BLOCK_BYTES, _MOST_BLOCK_LINES = 8 << 10, 64
 
 # Name and value of each label, in order of the names.
 Labels = tuple[tuple[str, str], ...]
@@ -83,7 +84,9 @@ def _known(
         return None
     # A series, its count, and so on; nothing is left if all lines are so.
     *parts, left = _COUNT.split(block)
-    series = None if left or not parts else _parse_block(tuple(parts[::2]), metric, labels)
+    if left or not 0 < len(parts) <= 2 * _MOST_BLOCK_LINES:
+        return None
+    series = _parse_block(tuple(parts[::2]), metric, labels)
     if series is None or len(series) > most:
         return None
     return [
@@ -93,7 +96,7 @@ def _known(
     ]
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=220)
 def _parse_block(
     lines: tuple[bytes, ...], metric: str, labels: Labels
 ) -> tuple[Labels | None, ...] | None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.probes.service_level.series import samples
+from controller.probes.service_level.series import _parse_block, samples
 
 NAMES = st.sampled_from(["m", "m_bucket", "mm", "other"])
 VALUES = st.sampled_from(["0", "7", "12345678901234567890", "1.5", "1e3", "NaN", "+Inf"])
@@ -48,3 +48,15 @@ def test_the_series_of_a_page(
     for _ in range(2):  # then its series are known
         found = samples(text.encode(), "m", labels, 100)
         assert [(each, repr(value)) for each, value in found] == wanted
+
+
+def test_a_page_with_many_series_is_read_and_not_kept() -> None:
+    def read(number: int) -> int:
+        body = "".join(f'many{{a="{each}"}} 1\n' for each in range(number))
+        return len(samples(body.encode(), "many", (), 100))
+
+    before = _parse_block.cache_info().currsize
+    assert read(65) == 65
+    assert _parse_block.cache_info().currsize == before
+    assert read(64) == 64
+    assert _parse_block.cache_info().currsize == before + 1
