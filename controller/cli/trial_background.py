@@ -7,6 +7,7 @@ killed does not look like one that runs.
 """
 
 from collections.abc import Mapping
+import contextlib
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 import hashlib
@@ -25,6 +26,10 @@ __all__ = ("INTERRUPTED", "Background", "Latest", "Record", "State", "latest", "
 # Why a trial ended that a command or a signal stopped: what it measured until then is not biased.
 INTERRUPTED = "interrupted"
 
+_RUNS = (
+    "a trial runs in the background: 'sweetpoint trial --latest' says how it goes on, --stop ends "
+    "it"
+)
 _VERSION = 1
 _MOST_BYTES = 1 << 16
 _MOST_TEXT, _MOST_LABEL = 400, 64
@@ -100,15 +105,14 @@ class Background:
 
     def __init__(self, data_dir: Path) -> None:
         self._directory = _directory(data_dir)
+        self._log = self._directory / "log"
         self._record = Record(file="")
+        self._ready = -1
         try:
             self._lock = Lock(self._directory)
         except LockError as error:
             raise TrialError(
-                "a trial runs in the background: 'sweetpoint trial --latest' says how it goes on, "
-                "--stop ends it"
-                if error.held
-                else f"{self._directory}: the lock cannot be taken; run as root"
+                _RUNS if error.held else f"{self._directory}: the lock cannot be taken; run as root"
             ) from None
 
     def begin(self, file: Path, label: str = "") -> None:
@@ -120,27 +124,37 @@ class Background:
         self._write()
 
     def leave(self) -> bool:
-        """Go on in a process of its own; return ``True`` in this one.
+        """Go on in a process of its own; return ``True`` in this one, when that has ``gone_on``.
 
         The new one has no terminal. What it would print is in the file ``log``.
 
-        :raises OSError: there is no room for a process.
+        :raises TrialError: the new process ended before.
+        :raises OSError: there is no room for a process, or the new one cannot write its log.
         """
         sys.stdout.flush()
         sys.stderr.flush()
-        if pid := os.fork():
-            self._lock.set_owners([pid])  # it has the lock, too, and keeps it
+        ready, self._ready = os.pipe()
+        if os.fork():
+            os.close(self._ready)
+            with os.fdopen(ready, "rb") as pipe:
+                if not pipe.read(1):
+                    raise TrialError(f"the trial ended at once; {self._log} may say why")
             return True
+        os.close(ready)
         os.setsid()
-        log = os.open(
-            self._directory / "log",
-            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o600,
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        log = os.open(self._log, flags, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         for fd, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(fd, target)
         return False
+
+    def gone_on(self) -> None:
+        """Let the command end that began the trial; in the new process, when it can be stopped."""
+        self._lock.set_owners([os.getpid()])  # the command held it, too
+        with contextlib.suppress(BrokenPipeError):  # the command was killed
+            os.write(self._ready, b"+")
+        os.close(self._ready)
 
     def note(self, configuration: tuple[str, str] | None) -> None:
         """Note the *configuration* of the agent in the last pair."""
@@ -162,6 +176,15 @@ class Background:
 
     def _write(self) -> None:
         write_json(_file(self._directory), {"version": _VERSION, **asdict(self._record)})
+
+
+def check_none_runs(data_dir: Path) -> None:
+    """Check that no trial runs in the background: a second one would end its pauses.
+
+    :raises TrialError: one does.
+    """
+    if owners(_directory(data_dir)):
+        raise TrialError(_RUNS)
 
 
 def latest(data_dir: Path) -> Latest:
@@ -203,7 +226,8 @@ def stop(data_dir: Path) -> bool:
     directory = _directory(data_dir)
     pids = owners(directory)
     for pid in pids:
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            os.kill(pid, signal.SIGTERM)
     until_s = time.monotonic() + _END_WITHIN_S
     while owners(directory):
         if time.monotonic() > until_s:

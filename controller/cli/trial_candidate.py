@@ -11,7 +11,7 @@ from controller.cli.trial_agent import HostAgent
 from controller.config.candidate import Candidate, parse_candidate
 from controller.config.load import Config, load
 from controller.config.policies import PoliciesInForce
-from controller.config.yaml_document import ConfigError, read_text
+from controller.config.yaml_document import MAX_BYTES, ConfigError, decode_text, read_text
 from controller.host.candidate_file import (
     MAX_CANDIDATE_CHARS,
     CandidateEntry,
@@ -43,9 +43,10 @@ def read_candidate_file(path: Path, config: Path) -> CandidateFile:
     :raises ConfigError: one of the two is invalid, or the candidate changes nothing.
     :raises OSError: see ``read_text``.
     """
-    origin, text = str(path), ""
+    origin = str(path)
     if origin == "-":
-        origin, text = "standard input", sys.stdin.read(MAX_CANDIDATE_CHARS + 1)
+        origin = "standard input"
+        text = decode_text(sys.stdin.buffer.read(MAX_BYTES + 1), origin)
     else:
         text = read_text(path)
     if len(text) > MAX_CANDIDATE_CHARS:

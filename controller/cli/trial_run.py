@@ -23,7 +23,7 @@ from controller.cli.common import (
 )
 from controller.cli.top_pages import Page, SourceError
 from controller.cli.trial_agent import HostAgent, SystemClock
-from controller.cli.trial_background import INTERRUPTED, Background
+from controller.cli.trial_background import INTERRUPTED, Background, check_none_runs
 from controller.cli.trial_candidate import CandidateAgent, read_candidate_file
 from controller.cli.trial_publisher import Publisher
 from controller.cli.trial_result import say, tell
@@ -51,7 +51,11 @@ def run(arguments: argparse.Namespace) -> int:
     config, state_dir = find_config(arguments), find_state_dir(arguments)
     data_dir = find_data_dir(arguments)
     # First: while another one runs, the agent may be paused by it.
-    background = Background(data_dir) if arguments.background else None
+    background = None
+    if arguments.background:
+        background = Background(data_dir)
+    else:
+        check_none_runs(data_dir)
     try:
         agent, design = _agent(arguments.against, config, state_dir, design)
         page = agent.first_page()
@@ -111,6 +115,8 @@ def _finish(arguments: argparse.Namespace, trial: _Trial, node: str, clock: Cloc
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as after nohup
             signal.signal(signum, signal.default_int_handler)
     try:
+        if background is not None:
+            background.gone_on()
         trial.follow()
     except TrialEndError as error:
         ended = str(error)

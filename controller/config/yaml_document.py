@@ -23,9 +23,11 @@ from controller.host.names import printable
 from controller.host.os_errors import reason
 
 __all__ = (
+    "MAX_BYTES",
     "ConfigError",
     "Document",
     "Loc",
+    "decode_text",
     "parse_document",
     "read_document",
     "read_text",
@@ -161,17 +163,25 @@ def read_text(path: Path) -> str:
         raise ConfigError([f"{path}: cannot read: {reason(error)}"]) from None
     except ValueError:  # a NUL in the path
         raise ConfigError([f"{path!r}: not a file name"]) from None
+    return decode_text(raw, str(path))
+
+
+def decode_text(raw: bytes, origin: str) -> str:
+    """Return the text of the bytes *raw* of *origin*, of which one more than allowed was read.
+
+    :raises ConfigError: they are too many or not UTF-8.
+    """
     if len(raw) > MAX_BYTES:
-        raise ConfigError([f"{path}: larger than {MAX_BYTES >> 20} MiB"])
+        raise ConfigError([f"{origin}: larger than {MAX_BYTES >> 20} MiB"])
     if b"\0" in raw:
         line = raw.count(b"\n", 0, raw.index(b"\0")) + 1
-        raise ConfigError([f"{path}:{line}: not a text file: contains a NUL byte"])
+        raise ConfigError([f"{origin}:{line}: not a text file: contains a NUL byte"])
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(
-            [f"{path}:{line}: not UTF-8 text: byte 0x{raw[error.start]:02x}"]
+            [f"{origin}:{line}: not UTF-8 text: byte 0x{raw[error.start]:02x}"]
         ) from None
 
 

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trial in the background: its record, its lock, and the commands that find and end it."""
 
+import io
 import json
 from pathlib import Path
+import signal
 import subprocess
 import sys
 
@@ -13,13 +15,13 @@ from controller.cli.main import main
 from controller.cli.trial_background import Background, Latest, State, latest, stop
 from controller.trial.blocks import Arm, Design, TrialError, append, start
 from tests.support.trial import noisy_pairs
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, eventually
 
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
 # Goes on in a process of its own, which says so and then waits for its end.
 PROGRAM = """
 from pathlib import Path
-import signal, sys, time
+import os, signal, sys, time
 from controller.cli.trial_background import Background
 from controller.trial.blocks import Design, start
 data = Path(sys.argv[1])
@@ -31,16 +33,22 @@ if place.leave():
     sys.exit(0)
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 try:
+    place.gone_on()
     time.sleep(600)
 except KeyboardInterrupt:
     place.end("interrupted", "")
 """
 
 
-def begin(data: Path) -> subprocess.CompletedProcess[str]:
+# The process of the trial ends before it can be stopped, or the command that began it is killed.
+ENDS = PROGRAM.replace("place.gone_on()", "raise KeyboardInterrupt")
+KILLED = PROGRAM.replace("place.gone_on()", "os.kill(os.getppid(), 9); place.gone_on()")
+
+
+def begin(data: Path, program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
     """Begin a trial in the background; its parent has ended."""
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, data],
+        [sys.executable, "-c", program, data],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -84,6 +92,20 @@ def test_it_goes_on_without_its_command_until_it_is_stopped(tmp_path: Path) -> N
     assert not stop(tmp_path)
     assert begin(tmp_path).returncode == 0
     assert stop(tmp_path)
+
+
+def test_one_that_ends_before_it_can_be_stopped_has_not_begun(tmp_path: Path) -> None:
+    done = begin(tmp_path, ENDS)
+    assert done.returncode == 1
+    assert f"{tmp_path}/trials/background/log may say why" in done.stderr
+    assert not stop(tmp_path)
+
+
+def test_it_can_be_stopped_if_its_command_was_killed(tmp_path: Path) -> None:
+    assert begin(tmp_path, KILLED).returncode == -signal.SIGKILL
+    eventually("the trial", lambda: latest(tmp_path).state is State.RUNNING)
+    assert stop(tmp_path)
+    assert latest(tmp_path).state is State.ENDED
 
 
 def test_a_trial_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
@@ -137,6 +159,25 @@ def test_the_latest_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main([*words, "--latest", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["trial"]["state"], found["nodes"], found["ended"]) == ("running", ["n1"], "")
+
+
+def test_another_trial_of_the_host_waits_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert begin(tmp_path).returncode == 0
+    try:
+        assert main(["trial", "--config", str(config(tmp_path))]) == 2
+        assert "--stop ends it" in capsys.readouterr().err
+    finally:
+        assert stop(tmp_path)
+
+
+def test_a_candidate_that_is_no_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"name: x\n\xff"), "utf-8"))
+    assert main(["trial", "--config", str(config(tmp_path)), "--against", "-"]) == 2
+    assert "standard input:2: not UTF-8 text: byte 0xff" in capsys.readouterr().err
 
 
 def test_without_any_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
