@@ -40,6 +40,13 @@ for word; do
     [ ! -e "$name.$word" ] || option="$word"
 done
 name="$name${option:+.$option}"
+# The next of several answers is from now on the one.
+set -- "$name.next"/*
+if [ -e "$1" ]; then
+    kind="${1##*/}"
+    rm -f "$name.err"
+    mv "$1" "$name${kind#??}"
+fi
 [ ! -e "$name.hang" ] || exec sleep 600
 [ ! -e "$name.err" ] || { cat "$name.err" >&2; exit 1; }
 [ ! -e "$base.label" ] || exec sed "s/LABEL/$(cat "$base.label")/" "$name"
@@ -88,6 +95,21 @@ class FakeCluster:
         """Have the agent of *node* answer a command with *option* so, a text or a page."""
         text = answer if isinstance(answer, str) else json.dumps(answer)
         (self.home / f"agent-{node}.{option}").write_text(text)
+
+    def answers(self, name: str, *answers: object) -> None:
+        """Give one of *answers* after the other to what has the file *name*; the last one stays.
+
+        An ``OSError`` is a failure with its text.
+        """
+        place = self.home / f"{name}.next"
+        place.mkdir()
+        for number, each in enumerate(answers):
+            if isinstance(each, OSError):
+                (place / f"{number:02}.err").write_text(f"{each}\n")
+            else:
+                (place / f"{number:02}").write_text(
+                    each if isinstance(each, str) else json.dumps(each)
+                )
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": f"{self.home}:{os.environ['PATH']}", "TERM": "xterm"}
