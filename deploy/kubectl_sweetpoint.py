@@ -443,6 +443,7 @@ def resume(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
 # hostile text as all that a node says. The medians over nodes are made here, where no node has a
 # hand in them.
 _TRIAL = ("--for", "--block", "--washout", "--paused", "--most-harm", "--policy")
+_STOP, _RUNNING = ("trial", "--stop"), "running"
 _MOST_FILE, _MOST_LABEL, _MOST_NAME, _MOST_PAIRS = 1 << 16, 64, 128, 1_000_000
 _MOST_FINDINGS, _MOST_EFFECTS, _SHOWN = 8192, 512, 20
 # As controller/trial/analysis.py names and judges an outcome.
@@ -452,8 +453,8 @@ _NO_DIFFERENCE = 0.005
 # Of three nodes, one that lies is in the minority.
 _LEAST_NODES, _LEAST_PAIRS, _MOST_HURT = 3, 3, 2
 _DRAWS, _CUT = 1000, 25
-# A look without an answer says nothing about the trials.
-_SILENT_LOOKS = 10
+# A look without an answer says nothing about the trials, and a command to end them may be lost.
+_SILENT_LOOKS, _MOST_STOPS = 10, 10
 
 # Middle, lowest, highest: a difference, or the logarithm of a ratio.
 _Effect = tuple[float, float, float]
@@ -483,7 +484,7 @@ class Member:
     @property
     def runs(self) -> bool:
         """Whether its trial goes on."""
-        return self.state == "running"
+        return self.state == _RUNNING
 
     def why_left_out(self, label: str, compared: str) -> str:
         """Return why it does not count for the pool, empty if it does."""
@@ -589,12 +590,11 @@ def pool_of(members: Sequence[Member], label: str = "") -> Pool:
 
     :param label: that of the trial; without it, the one that most members have.
     """
-    answered = [each for each in members if not each.error]
-    label = label or _most([each.label for each in answered if each.label])
-    compared = _most([each.compared for each in answered if each.label == label and each.compared])
+    label = label or _most([each.label for each in members if each.label])
+    compared = _most([each.compared for each in members if each.label == label and each.compared])
     reasons = {each.node: each.why_left_out(label, compared) for each in members}
     counted = [each for each in members if not reasons[each.node]]
-    hurt = [each.node for each in members if each.hurt and each.label == label]
+    hurt = _hurt(members, label)
     return Pool(
         label=label,
         counted=counted,
@@ -602,6 +602,20 @@ def pool_of(members: Sequence[Member], label: str = "") -> Pool:
         hurt=hurt,
         pooled=_pooled(counted, len(hurt)),
     )
+
+
+def _hurt(members: Iterable[Member], label: str) -> list[str]:
+    return [each.node for each in members if each.hurt and each.label == label]
+
+
+def _label_that_runs(members: Sequence[Member]) -> str:
+    """Return the most frequent label of those of trials that run; of all labels if none runs.
+
+    Ended trials count, too: a node that claims a label of its own does not win over several.
+    """
+    labels = [each.label for each in members if each.label]
+    running = {each.label for each in members if each.runs}
+    return _most([each for each in labels if each in running] or labels)
 
 
 def _most(values: Sequence[str]) -> str:
@@ -670,21 +684,52 @@ def _pool_start(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
         text = _file(arguments.against)
         words.append("--against=-")
     rows = _on_each(kubectl, arguments, words, text)
-    begun = [each for each in rows if not each.error]
     for each in rows:
-        said = each.status or {}
-        how = f"{said.get('pairs')!a:.20} pairs, order {said.get('seed')!a:.20}"
-        print(printable(f"{each.node}: {f'not begun: {each.error}' if each.error else how}"))
-    print(f"trial {label} on {len(begun)} of {len(rows)} nodes")
-    if not begun:
-        return FAILED
-    if arguments.watch:
-        return _watch(kubectl, arguments, label)
-    print(
-        f"nobody watches: with {_MOST_HURT} hurt nodes the others go on; "
-        f"'kubectl sweetpoint trial status --watch' ends them"
-    )
-    return DONE if len(begun) == len(rows) else FAILED
+        _tell(arguments, f"{each.node}: {_begun(each)}")
+    ran = {each.node for each in rows if not each.error}
+    unsure = {each.node for each in rows if _says_nothing(each.error)}
+    _tell(arguments, f"trial {label} on {len(ran)} of {len(rows)} nodes")
+    if arguments.watch and (ran or unsure):
+        return _watch(kubectl, arguments, Watch(label, ran, unsure))
+    if ran or unsure:
+        _tell(
+            arguments,
+            f"nobody watches: with {_MOST_HURT} hurt nodes the others go on; "
+            "'kubectl sweetpoint trial status --watch' ends them",
+        )
+    if arguments.output == "json":
+        nodes = [
+            {
+                "node": each.node,
+                "begun": None if _says_nothing(each.error) else not each.error,
+                "error": each.error,
+            }
+            for each in rows
+        ]
+        print(json.dumps({"label": label, "nodes": nodes}, indent=2))
+    return DONE if len(ran) == len(rows) else FAILED
+
+
+def _begun(row: Row) -> str:
+    """Return how the begin of a trial went on the node of *row*."""
+    if row.error:
+        return f"{'may have begun' if _says_nothing(row.error) else 'not begun'}: {row.error}"
+    said = row.status or {}
+    return f"{said.get('pairs')!a:.20} pairs, order {said.get('seed')!a:.20}"
+
+
+def _says_nothing(error: str) -> bool:
+    """Return whether a trial may run on a node that was asked with this *error*.
+
+    What the agent's own command refuses has its name before it.
+    """
+    return bool(error) and error != _NO_AGENT and not error.startswith("sweetpoint")
+
+
+def _tell(arguments: argparse.Namespace, text: str) -> None:
+    """Print *text* for people, where it is not in the way of JSON."""
+    target = sys.stderr if arguments.output == "json" else sys.stdout
+    print(printable(text), file=target, flush=True)
 
 
 def _file(path: str) -> bytes:
@@ -699,13 +744,18 @@ def _file(path: str) -> bytes:
 
 
 def _on_each(
-    kubectl: Kubectl, arguments: argparse.Namespace, words: Sequence[str], text: bytes = b""
+    kubectl: Kubectl,
+    arguments: argparse.Namespace,
+    words: Sequence[str],
+    text: bytes = b"",
+    only: Sequence[str] = (),
 ) -> list[Row]:
     """Return the rows of the pool by name, each with what the agent's command *words* prints.
 
+    :param only: these nodes in place of the pool.
     :raises PluginError: kubectl fails, or no node is in the pool.
     """
-    names = _nodes(kubectl, arguments.selector)
+    names = only or [*_nodes(kubectl, arguments.selector)]
     if not names:
         raise PluginError(f"no node has the labels {arguments.selector!a}", WRONG)
     found = agents(kubectl)
@@ -714,7 +764,10 @@ def _on_each(
         command = _inside(agent, words)
         if text:
             command.insert(command.index("-c"), "-i")
-        output, problem = kubectl.ask(command, arguments.timeout, text=text)
+        try:
+            output, problem = kubectl.ask(command, arguments.timeout, text=text)
+        except PluginError as error:  # what the other nodes say is not lost
+            output, problem = "", str(error)
         return replace(agent, error=problem, status=None if problem else _parsed(output))
 
     rows = [Row(each, error=_NO_AGENT) for each in names if each not in found]
@@ -732,9 +785,9 @@ def _look(kubectl: Kubectl, arguments: argparse.Namespace) -> list[Member]:
 
 def _pool_status(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
     if arguments.watch:
-        return _watch(kubectl, arguments)
+        return _watch(kubectl, arguments, Watch())
     members = _look(kubectl, arguments)
-    found = pool_of(members)
+    found = pool_of(members, _label_that_runs(members))
     if arguments.output == "json":
         rows = [{"left_out": found.left_out.get(each.node, ""), **_plain(each)} for each in members]
         print(json.dumps({"label": found.label, "hurt": found.hurt, "nodes": rows}, indent=2))
@@ -752,71 +805,172 @@ def _print_status(members: Sequence[Member], found: Pool) -> None:
         cells.append([each.node, each.state, pairs, order, why])
     for line in _columns(cells):
         print(line)
-    if len(found.hurt) >= _MOST_HURT:
-        nodes = ", ".join(found.hurt[:_SHOWN])
+    run = any(each.runs and each.label == found.label for each in members)
+    if run and len(found.hurt) >= _MOST_HURT:
         print(
-            f"{len(found.hurt)} nodes were hurt ({nodes}): end the pool's trial with "
+            f"{len(found.hurt)} nodes were hurt ({_some(found.hurt)}): end the pool's trial with "
             "'kubectl sweetpoint trial stop', which 'trial status --watch' does by itself"
         )
 
 
-def _watch(kubectl: Kubectl, arguments: argparse.Namespace, label: str = "") -> int:
-    """Look until no trial runs, and end the pool's trial if several nodes are hurt.
+class Watch:
+    """What the looks at the trial of a pool have shown; it asks no node itself.
 
-    :param label: see ``pool_of``.
+    ``members`` are those of the last look that listed nodes. An end that a node told stays there
+    when the node does not answer later, and harm also when it leaves the pool. ``stops`` counts
+    the tries to end the trials.
+
+    :param label: that of the trial; without it, the one that most of those have that run.
+    :param ran: nodes on which it has begun.
+    :param unsure: nodes on which it may have begun; without it, those silent in the first look.
     """
-    said, silent = "", 0
-    ran: set[str] = set()
+
+    def __init__(
+        self, label: str = "", ran: Iterable[str] = (), unsure: Iterable[str] | None = None
+    ) -> None:
+        self.label = label
+        self.members: Sequence[Member] = []
+        self.stops = 0
+        self._is_fixed = bool(label)
+        # The last answer of each node.
+        self._told = {node: Member(node, state=_RUNNING, label=label) for node in ran}
+        self._unsure = None if unsure is None else {*unsure}
+        self._silent = 0
+
+    def note(self, members: Sequence[Member]) -> None:
+        """Take what a look shows; *members* are empty if the API server did not answer."""
+        answers = {each.node: each for each in members if not each.error}
+        silent = {each.node for each in members if _says_nothing(each.error)}
+        refused = {each.node for each in members} - silent
+        left = self._told.keys() - refused - silent
+        self._told.update(answers)
+        if members:
+            self._unsure = (silent if self._unsure is None else self._unsure) - refused
+            harm = [self._told[node] for node in sorted(left) if self._told[node].hurt]
+            self.members = [*map(self._known, members), *harm]
+        if not self._is_fixed:
+            self.label = _label_that_runs([*self._told.values()])
+            self._is_fixed = bool(self.running)
+        seen = any(self._runs(each) for each in answers.values())
+        self._silent = 0 if seen else self._silent + 1
+
+    def _known(self, member: Member) -> Member:
+        told = self._told.get(member.node, member)
+        return member if told.runs else told
+
+    def _runs(self, member: Member) -> bool:
+        return member.runs and member.label == self.label
+
+    @property
+    def running(self) -> list[str]:
+        """The nodes that run the trial by their last answer."""
+        return sorted(node for node, each in self._told.items() if self._runs(each))
+
+    @property
+    def may_run(self) -> list[str]:
+        """The nodes of which no end is known."""
+        return sorted({*self.running, *(self._unsure or ())})
+
+    @property
+    def hurt(self) -> list[str]:
+        """The nodes with a service that the trial has hurt."""
+        return _hurt(self.members, self.label)
+
+    @property
+    def must_end(self) -> list[str]:
+        """The nodes whose trials must end, because several nodes were hurt."""
+        return self.running if len(self.hurt) >= _MOST_HURT else []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end of each trial is known."""
+        return bool(self.members) and not self.may_run
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether more looks or commands would not help."""
+        return self._silent >= _SILENT_LOOKS or self.stops >= _MOST_STOPS
+
+    def progress(self) -> str:
+        """Return a line for people, empty before nodes are known."""
+        if not self.members:
+            return ""
+        own = [each for each in self.members if each.label == self.label and not each.error]
+        running = f"{sum(map(self._runs, own))} of {len(self.members)} nodes run"
+        pairs = f"{sum(each.pairs for each in own)} of {sum(each.of for each in own)} pairs"
+        hurt = f"; hurt: {_some(self.hurt)}" if self.hurt else ""
+        return f"{running}, {pairs}{hurt}"
+
+
+def _watch(kubectl: Kubectl, arguments: argparse.Namespace, watch: Watch) -> int:
+    """Look until no trial runs, and end the pool's trial if several nodes are hurt."""
+    said = ""
     while True:
-        members = _patient_look(kubectl, arguments, silent)
-        found = pool_of(members, label)
-        for each in members:
-            if not each.error:
-                (ran.add if each.runs else ran.discard)(each.node)
-        running = [each for each in members if each.runs]
-        if members and (now := _progress(members, found)) != said:
-            print(printable(now), flush=True)
+        _patient_look(kubectl, arguments, watch)
+        if (now := watch.progress()) != said:
+            _tell(arguments, now)
             said = now
-        if running and len(found.hurt) >= _MOST_HURT:
-            print(f"{len(found.hurt)} nodes were hurt: the pool's trial ends")
-            _pool_stop(kubectl, arguments)
-            return _print_report(_look(kubectl, arguments), arguments, label)
-        # A node that ran and does not answer now may go on.
-        silent = 0 if running else silent + 1
-        if not running and (not ran or silent >= _SILENT_LOOKS):
-            return _print_report(members, arguments, label)
-        time.sleep(arguments.interval)
+        if watch.is_over or watch.gives_up:
+            return _print_end(watch, arguments)
+        if not watch.must_end or not _stop_all(kubectl, arguments, watch):
+            time.sleep(arguments.interval)
 
 
-def _patient_look(kubectl: Kubectl, arguments: argparse.Namespace, silent: int) -> list[Member]:
-    """Return how the trials are; none while the API server does not answer.
+def _patient_look(kubectl: Kubectl, arguments: argparse.Namespace, watch: Watch) -> None:
+    """Have *watch* note how the trials are; nothing while the API server does not answer.
 
-    :raises PluginError: see ``_on_each``; there was no answer to *silent* looks before.
+    :raises PluginError: no node is in the pool, and none is known where a trial may run.
     """
     try:
-        return _look(kubectl, arguments)
+        watch.note(_look(kubectl, arguments))
     except PluginError as error:
-        if error.code != FAILED or silent >= _SILENT_LOOKS:
+        if error.code != FAILED and not watch.may_run:
             raise
-        _say(f"{error}; asked again")
-        return []
+        watch.note([])
+        _say(f"{error}{'' if watch.gives_up else '; asked again'}")
 
 
-def _progress(members: Sequence[Member], found: Pool) -> str:
-    own = [each for each in members if each.label == found.label and not each.error]
-    running, pairs = sum(each.runs for each in own), sum(each.pairs for each in own)
-    hurt = f"; hurt: {', '.join(found.hurt[:_SHOWN])}" if found.hurt else ""
-    return (
-        f"{running} of {len(members)} nodes run, {pairs} of {sum(each.of for each in own)} pairs"
-        f"{hurt}"
+def _stop_all(kubectl: Kubectl, arguments: argparse.Namespace, watch: Watch) -> bool:
+    """Ask the nodes that run the trial of *watch* to end it; return whether all did."""
+    if not watch.stops:
+        _tell(arguments, f"{len(watch.hurt)} nodes were hurt: the pool's trial ends")
+    watch.stops += 1
+    try:
+        rows = _on_each(kubectl, arguments, _STOP, only=watch.must_end)
+    except PluginError as error:
+        _say(str(error))
+        return False
+    for each in rows:
+        _tell(arguments, _stopped(each))
+    return not any(each.error for each in rows)
+
+
+def _print_end(watch: Watch, arguments: argparse.Namespace) -> int:
+    code = _print_report(watch.members, arguments, watch.label)
+    if watch.is_over:
+        return code
+    why = f"{len(watch.hurt)} nodes were hurt" if watch.must_end else "the watch gives up"
+    _say(
+        f"{why}, and the trial may still run on {_some(watch.may_run) or 'nodes of the pool'}; "
+        "'kubectl sweetpoint trial status --watch' looks again, 'trial stop' ends it"
     )
+    return FAILED
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    return ", ".join(nodes[:_SHOWN]) + more
 
 
 def _pool_stop(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
-    rows = _on_each(kubectl, arguments, ["trial", "--stop"])
+    rows = _on_each(kubectl, arguments, _STOP)
     for each in rows:
-        print(printable(f"{each.node}: {each.error or 'no trial runs in the background now'}"))
+        print(_stopped(each))
     return FAILED if any(each.error for each in rows) else DONE
+
+
+def _stopped(row: Row) -> str:
+    return printable(f"{row.node}: {row.error or 'no trial runs in the background now'}")
 
 
 def _pool_report(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
@@ -979,6 +1133,7 @@ _POOL = {
 }
 
 
+_OUTPUTS = ("text", "json")
 _COMMANDS = {"status": status, "pause": pause, "resume": resume}
 
 
@@ -991,7 +1146,6 @@ def _cluster() -> _Parser:
 
 
 def _add_asking(add: Callable[..., object]) -> None:
-    add("-o", "--output", choices=("text", "json"), default="text")
     add("--timeout", type=_up_to(86_400, float), default=20.0, metavar="SECONDS", help="per node")
     add("--parallel", type=_up_to(256, int), default=16, metavar="N", help="nodes at a time")
 
@@ -1003,6 +1157,8 @@ def _pool_parser(verb: str) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("-l", "--selector", type=_selector, required=True, help="labels of the pool's nodes")
+    if verb != "stop":
+        add("-o", "--output", choices=_OUTPUTS, default="text", help="json: progress is on stderr")
     _add_asking(add)
     if verb == "start":
         for option in _TRIAL:
@@ -1036,6 +1192,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add = added("status", "say how all nodes are, one line each, the worst first").add_argument
     add("nodes", type=_node, nargs="*", metavar="NODE", help="only these nodes")
+    add("-o", "--output", choices=_OUTPUTS, default="text")
     _add_asking(add)
     add = added("pause", "have the agent of a node give everything back for a while").add_argument
     add("--for", dest="duration", default="30m", help="such as 4h; default: %(default)s")

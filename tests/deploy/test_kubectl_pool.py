@@ -3,6 +3,7 @@
 """What the plugin makes of the reports of several nodes: medians, verdicts, and who is left out."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 import json
 import math
@@ -234,3 +235,108 @@ def test_the_ratio_of_work_is_one_again_in_json() -> None:
     work = next(each for each in found["findings"] if each["kind"] == "work")
     assert work["effect"][0] == pytest.approx(0.5, abs=0.1)
     assert all(map(math.isfinite, work["effect"]))
+
+
+A, B = "2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"
+
+
+def runs(node: str, label: str = A) -> plugin.Member:
+    return plugin.Member(node, state="running", label=label)
+
+
+def ended(node: str, label: str = A, hurt: str = "") -> plugin.Member:
+    return plugin.Member(node, state="ended", label=label, hurt=hurt, ended="x" if hurt else "")
+
+
+def silent(node: str, error: str = "no answer within 20 s; see --timeout") -> plugin.Member:
+    return plugin.Member(node, error=error)
+
+
+def looked(*looks: list[plugin.Member], watch: plugin.Watch | None = None) -> plugin.Watch:
+    found = plugin.Watch() if watch is None else watch
+    for each in looks:
+        found.note(each)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("looks", "may_run", "is_over"),
+    [
+        ([[]], [], False),
+        ([[silent("n1"), silent("n2")]], ["n1", "n2"], False),
+        ([[ended("n1"), silent("n2")]], ["n2"], False),
+        ([[ended("n1"), silent("n2")], [silent("n1"), ended("n2")]], [], True),
+        ([[ended("n1"), silent("n2", "no agent runs here")]], [], True),
+        ([[silent("n1", "sweetpoint: no trial was begun")]], [], True),
+        ([[runs("n1")], [silent("n1", "no agent runs here")]], ["n1"], False),
+        ([[runs("n1")], []], ["n1"], False),
+        ([[runs("n1")], [ended("n1")]], [], True),
+        ([[runs("n1")], [runs("n1", B)]], [], True),
+    ],
+)
+def test_a_watch_is_over_when_each_end_is_known(
+    looks: list[list[plugin.Member]], may_run: list[str], is_over: bool
+) -> None:
+    watch = looked(*looks)
+    assert (watch.may_run, watch.is_over) == (may_run, is_over)
+
+
+def test_a_watch_of_a_begun_trial_waits_for_the_nodes_where_it_may_have_begun() -> None:
+    watch = plugin.Watch(A, ran=["n1"], unsure=["n2"])
+    assert (watch.may_run, watch.is_over) == (["n1", "n2"], False)
+    looked([silent("n1"), ended("n2", B), silent("n3")], watch=watch)
+    assert watch.may_run == ["n1"]
+
+
+def test_a_watch_keeps_to_one_trial() -> None:
+    watch = looked([ended("n1"), ended("n2"), ended("n3"), runs("n4", B)])
+    assert (watch.label, watch.running) == (B, ["n4"])
+    watch = looked([runs("n1"), ended("n2")], [ended("n1"), runs("n2", B), runs("n3", B)])
+    assert (watch.label, watch.is_over) == (A, True)
+
+
+def test_one_node_that_claims_a_label_does_not_turn_the_watch_away() -> None:
+    watch = looked(
+        [ended("n1", hurt="pause"), ended("n2", hurt="pause"), runs("n3"), runs("n4", B)]
+    )
+    assert (watch.label, watch.must_end) == (A, ["n3"])
+
+
+def test_harm_that_was_told_stays_when_its_node_does_not_answer() -> None:
+    bad = [ended("n1", hurt="pause"), ended("n2", hurt="pause")]
+    watch = looked([*bad, runs("n3"), runs("n4")], [silent("n1"), bad[1], silent("n3"), runs("n4")])
+    assert watch.hurt == ["n1", "n2"]
+    assert watch.must_end == ["n3", "n4"]
+    looked([], watch=watch)
+    assert watch.must_end == ["n3", "n4"]
+    looked([silent("n3"), runs("n4")], watch=watch)  # the others left the pool
+    assert (watch.hurt, watch.must_end) == (["n1", "n2"], ["n3", "n4"])
+
+
+def test_harm_of_another_trial_ends_nothing() -> None:
+    bad = [ended("n1", B, "pause"), ended("n2", B, "pause")]
+    assert looked([*bad, runs("n3")], watch=plugin.Watch(A, ["n3"], [])).must_end == []
+    assert looked([*bad, runs("n3")]).must_end == []
+
+
+def test_a_watch_gives_up_after_many_looks_without_a_node_that_runs() -> None:
+    away = plugin._SILENT_LOOKS - 1
+    watch = looked([runs("n1")], *[[]] * away, [runs("n1")], *[[silent("n1")]] * away)
+    assert not watch.gives_up
+    watch.note([])
+    assert watch.gives_up and watch.members == [silent("n1")]
+
+
+def test_a_watch_gives_up_after_many_commands_to_end() -> None:
+    watch = looked([runs("n1")])
+    watch.stops = plugin._MOST_STOPS
+    assert watch.gives_up and not watch.is_over
+
+
+def test_a_watch_counts_the_pairs_of_its_own_trial() -> None:
+    own = replace(runs("n1"), pairs=2, of=30)
+    other = replace(runs("n2", B), pairs=9, of=30)
+    watch = looked([], watch=plugin.Watch(A, ["n1"], []))
+    assert watch.progress() == ""
+    watch.note([own, other, silent("n3")])
+    assert watch.progress() == "1 of 3 nodes run, 2 of 30 pairs"

@@ -8,6 +8,7 @@ from pathlib import Path
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.waiting import DEADLINE_S, eventually
 
 POOL = ("-l", "pool=batch", "--interval", "0.1")
 FAST = ("-l", "pool=batch", "--interval", "0.01")
+AWAY = OSError("Unable to connect to the server: EOF")
 SILENT = OSError("error: i/o timeout")
 BEGUN = {"node": "n", "seed": 5, "pairs": 30}
 STOPPED = "ended: the trial in the background\n"
@@ -46,6 +48,10 @@ def running(cluster: FakeCluster, *nodes: str) -> None:
 
 # What a node says while its trial runs.
 RUNS = report(0, 0.1, 0.8, state=trial_background.State.RUNNING)
+
+
+def stop_of(node: str) -> str:
+    return f"exec -n ns agent-{node} -c agent -- /opt/sweetpoint/bin/sweetpoint trial --stop"
 
 
 def words(cluster: FakeCluster, option: str) -> list[str]:
@@ -141,7 +147,7 @@ def test_two_hurt_nodes_end_the_trials_of_the_pool(cluster: FakeCluster) -> None
     assert (done.returncode, words(cluster, "--stop")) == (1, [])
     done = cluster.run("trial", "status", *POOL, "--watch")
     assert done.returncode == 1
-    assert words(cluster, "--stop") == ["trial --stop"] * 3
+    assert [each for each in cluster.calls() if each.endswith(" --stop")] == [stop_of("n3")]
     lines = done.stdout.splitlines()
     assert lines[0] == "1 of 3 nodes run, 90 of 90 pairs; hurt: n1, n2"
     assert lines[1] == "2 nodes were hurt: the pool's trial ends"
@@ -184,6 +190,175 @@ def test_a_watch_waits_for_a_node_that_ran_and_does_not_answer(cluster: FakeClus
         "0 of 3 nodes run, 90 of 90 pairs",
     ]
     assert "3 nodes, 90 pairs" in lines[4]
+
+
+@pytest.mark.parametrize("first", [[AWAY], [AWAY] * 9])
+def test_looks_without_an_answer_do_not_end_the_watch(
+    cluster: FakeCluster, first: list[OSError]
+) -> None:
+    running(cluster, "n1")
+    cluster.answers("pods", *first, (cluster.home / "pods").read_text())
+    cluster.answers("agent-n1.--latest", RUNS, report(0, 0.1, 0.8))
+    done = cluster.run("trial", "status", "--watch", *FAST)
+    assert done.returncode == 0
+    assert done.stderr.count("; asked again\n") == len(first)
+    assert done.stdout.splitlines()[:2] == [
+        "1 of 3 nodes run, 90 of 90 pairs",
+        "0 of 3 nodes run, 90 of 90 pairs",
+    ]
+
+
+def test_nodes_that_are_silent_at_first_do_not_end_the_watch(cluster: FakeCluster) -> None:
+    for number, node in enumerate(("n1", "n2", "n3")):
+        cluster.answers(f"agent-{node}.--latest", SILENT, report(number, 0.1, 0.8))
+    done = cluster.run("trial", "status", "--watch", *FAST)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3 nodes, 90 pairs" in done.stdout
+
+
+def test_start_looks_at_trials_whose_begin_had_no_answer(cluster: FakeCluster) -> None:
+    for node in ("n1", "n2", "n3"):
+        cluster.answers(f"agent-{node}.--background", SILENT)
+    done = cluster.run("trial", "start", *FAST)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("n1: may have begun: error: i/o timeout")
+    assert lines[3].endswith(" on 0 of 3 nodes")
+    assert "3 nodes, 90 pairs" in lines[5]
+
+
+def test_start_does_not_look_where_no_agent_began(cluster: FakeCluster) -> None:
+    for node in ("n1", "n2", "n3"):
+        cluster.answers(f"agent-{node}.--background", OSError("sweetpoint: the agent is paused"))
+    done = cluster.run("trial", "start", *FAST)
+    assert (done.returncode, words(cluster, "--latest")) == (1, [])
+    assert "nobody watches" not in done.stdout
+
+
+def test_a_watch_that_gives_up_says_why_and_what_it_saw(cluster: FakeCluster) -> None:
+    running(cluster, "n1")
+    cluster.answers("pods", (cluster.home / "pods").read_text(), AWAY)
+    done = cluster.run("trial", "status", "--watch", *FAST)
+    assert done.returncode == 1
+    assert "3 nodes, 90 pairs" in done.stdout
+    *before, last, end = done.stderr.splitlines()
+    assert len(before) == 9 and all(each.endswith("; asked again") for each in before)
+    assert "Unable to connect" in last and not last.endswith("; asked again")
+    assert "the watch gives up, and the trial may still run on n1; " in end
+
+
+# It is the last kubectl that can be started.
+LAST = """\
+#!/bin/sh
+cd "${0%/*}"
+while read -r line || [ "$line" ]; do echo "$line"; done <"$2"
+[ "$2" != pods ] || /bin/chmod a-x kubectl
+"""
+
+
+def test_a_kubectl_that_cannot_be_started_does_not_end_the_watch(cluster: FakeCluster) -> None:
+    (cluster.home / "kubectl").write_text(LAST)
+    done = subprocess.run(
+        [sys.executable, PLUGIN, "trial", "status", "--watch", *FAST],
+        env={"PATH": str(cluster.home)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "n1: left out: kubectl cannot be started" in done.stdout
+    assert "the watch gives up, and the trial may still run on n1, n2, n3; " in done.stderr
+
+
+def hurt_and_running(cluster: FakeCluster, *answers: object) -> None:
+    """Have two nodes be hurt and the third one answer each look with one of *answers*."""
+    hurt(cluster, "n1", "n2")
+    running(cluster, "n3")
+    cluster.answers("agent-n3.--latest", *answers)
+
+
+def test_the_trials_of_hurt_pools_are_ended_until_they_end(cluster: FakeCluster) -> None:
+    ended = report(3, ended=trial_background.INTERRUPTED)
+    hurt_and_running(cluster, RUNS, RUNS, SILENT, RUNS, ended)
+    cluster.answers("agent-n3.--stop", SILENT, STOPPED, SILENT, STOPPED)
+    done = cluster.run("trial", "status", "--watch", *FAST)
+    assert words(cluster, "--stop") == ["trial --stop"] * 4
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.count("2 nodes were hurt: the pool's trial ends\n") == 1
+    assert "  no verdict, because 2 nodes were hurt" in done.stdout
+
+
+def test_a_stop_that_fails_at_the_api_server_is_tried_again(cluster: FakeCluster) -> None:
+    hurt_and_running(cluster, RUNS, RUNS, report(3, ended=trial_background.INTERRUPTED))
+    pods = (cluster.home / "pods").read_text()
+    cluster.answers("pods", pods, AWAY, pods)
+    done = cluster.run("trial", "status", "--watch", *FAST)
+    assert words(cluster, "--stop") == ["trial --stop"]
+    assert "Unable to connect" in done.stderr
+    assert "  no verdict, because 2 nodes were hurt" in done.stdout
+
+
+def test_nodes_that_never_end_are_named(cluster: FakeCluster) -> None:
+    hurt_and_running(cluster, RUNS)
+    done = cluster.run("trial", "status", "--watch", *FAST)
+    assert done.returncode == 1
+    assert len(words(cluster, "--stop")) == plugin._MOST_STOPS
+    assert "2 nodes were hurt, and the trial may still run on n3; " in done.stderr
+
+
+def test_harm_of_one_trial_does_not_end_another_one(cluster: FakeCluster) -> None:
+    hurt(cluster, "n1", "n2")
+    other = "2026-11-01T00:00:00Z"
+    nodes = ("n4", "n5")
+    cluster.nodes("n1", "n2", "n3", *nodes)
+    for node in nodes:
+        cluster.agent(node)
+        ended = report(4, label=other)
+        cluster.answer(node, "--latest", {**ended, "trial": {**ended["trial"], "state": "running"}})
+    status = cluster.run("trial", "status", "-l", "pool=batch")
+    assert "were hurt" not in status.stdout
+    for node in nodes:
+        runs = json.loads((cluster.home / f"agent-{node}.--latest").read_text())
+        cluster.answers(f"agent-{node}.--latest", runs, report(4, label=other))
+    done = cluster.run("trial", "status", "--watch", *FAST)
+    assert words(cluster, "--stop") == []
+    assert done.stdout.splitlines()[:2] == [
+        "2 of 5 nodes run, 60 of 60 pairs",
+        "0 of 5 nodes run, 60 of 60 pairs",
+    ]
+    assert f"trial {other} of " in done.stdout
+
+
+def test_start_does_not_wait_for_another_trial_and_does_not_end_it(cluster: FakeCluster) -> None:
+    hurt(cluster, "n1", "n2")
+    other = report(4, label="2026-11-01T00:00:00Z", state=trial_background.State.RUNNING)
+    cluster.answer("n3", "--latest", other)
+    cluster.answers("agent-n3.--background", OSError("sweetpoint: a trial runs"))
+    done = cluster.run("trial", "start", *FAST)
+    assert (done.returncode, words(cluster, "--stop")) == (1, [])
+    assert len(words(cluster, "--latest")) == 3
+    assert "  no verdict, because 2 nodes were hurt" in done.stdout
+
+
+@pytest.mark.parametrize("given", [("status", "--watch"), ("start",)])
+def test_a_watch_prints_nothing_but_json_if_asked(
+    cluster: FakeCluster, given: tuple[str, ...]
+) -> None:
+    hurt_and_running(cluster, RUNS, report(3, ended=trial_background.INTERRUPTED))
+    done = cluster.run("trial", *given, *FAST, "-o", "json")
+    assert json.loads(done.stdout)["hurt"] == ["n1", "n2"]
+    assert "2 nodes were hurt: the pool's trial ends\n" in done.stderr
+    assert "n3: no trial runs in the background now\n" in done.stderr
+
+
+def test_start_without_a_watch_has_json(cluster: FakeCluster) -> None:
+    cluster.answers("agent-n2.--background", OSError("sweetpoint: the agent is paused"))
+    cluster.answers("agent-n3.--background", SILENT)
+    done = cluster.run("trial", "start", "-l", "pool=batch", "--no-watch", "-o", "json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1 and "nobody watches" in done.stderr
+    assert [each["begun"] for each in found["nodes"]] == [True, False, None]
 
 
 def watch(cluster: FakeCluster) -> "subprocess.Popen[str]":
@@ -246,6 +421,7 @@ def test_what_nodes_say_reaches_no_terminal_as_it_is(cluster: FakeCluster) -> No
         ("report", "-l", "a=b", "--for", "2h"),
         ("status", "-l", "a=b", "--interval", "0"),
         ("stop", "-l", "a=b", "n1"),
+        ("stop", "-l", "a=b", "-o", "json"),
     ],
 )
 def test_wrong_use_begins_nothing(cluster: FakeCluster, given: tuple[str, ...]) -> None:
