@@ -70,12 +70,12 @@ def restart_containerd(release: Release, namespace: str, rounds: int) -> list[fl
     return took_s
 
 
+@pytest.mark.soak  # two restarts next to 20 pods take six minutes on a busy machine
 @pytest.mark.parametrize("release", [TOLD], indirect=True)
-@pytest.mark.parametrize("rounds", [2, pytest.param(RESTARTS, marks=pytest.mark.soak)])
 def test_after_each_restart_of_containerd_the_agent_is_told_again(
-    release: Release, busy: str, rounds: int
+    release: Release, busy: str
 ) -> None:
-    restart_containerd(release, busy, rounds)
+    restart_containerd(release, busy, RESTARTS)
 
 
 @pytest.mark.timed
@@ -103,6 +103,7 @@ def test_pods_start_while_the_agent_stands(release: Release, busy: str) -> None:
     told_of_another(release, busy)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("release", [TOLD], indirect=True)
 def test_pods_start_after_the_agent_was_killed(release: Release, busy: str) -> None:
     node = release.node

@@ -68,7 +68,7 @@ def shares(path: Path) -> int:
     return int((path / "cpu.shares").read_text())
 
 
-@pytest.mark.parametrize("index", ["10", "95"])
+@pytest.mark.parametrize("index", [pytest.param("10", marks=pytest.mark.soak), "95"])
 def test_pods_of_two_plugins_start_with_the_lower_quota(
     node: RealNode, namespace: str, agent: Agent, index: str
 ) -> None:

@@ -18,7 +18,8 @@ from tests.support.kube.pod_server import NODE, PodServer
 from tests.support.kube.pod_server import pod as raw_pod
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.vm
+# An agent takes a minute to start in the guest.
+pytestmark = [pytest.mark.vm, pytest.mark.soak]
 
 CHOICE = {"blockio.resources.beta.kubernetes.io/pod": "gold"}
 DISK = "/dev/vda"
