@@ -105,7 +105,7 @@ class IndicatorTracker:
         return self._use.cpus
 
     def lasting_use(self, cgroup: CgroupId) -> float:
-        """Return the least CPUs that a workload used in one of the last ticks; see ``CpuUse``."""
+        """Return the CPUs that a workload used at least in each of the last two ticks."""
         return self._use.lasting(cgroup)
 
     def update(
