@@ -148,8 +148,8 @@ class Journal:
         probe = self.directory / "probe.tmp"
         try:
             lost = self._make_directory()
-            present = {each.stem for each in self.directory.glob("*.json")}
-            missing = [name for name in self._records if lost or name not in present]
+            present = set(os.listdir(self.directory))  # noqa: PTH208 - names are enough, of many
+            missing = [name for name in self._records if lost or f"{name}.json" not in present]
             self.complete = not missing
             # A file system without space, quota or inodes accepts no record, but all else.
             _write(probe, b".")

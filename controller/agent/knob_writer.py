@@ -182,7 +182,7 @@ class KnobWriter:
         outcomes = self._executor.execute(plan.actions, now_ns=time.monotonic_ns())
         self._poller.update(outcomes)
         self._cores.reconcile(now_ns, moves, first_moves)
-        self._oom.reconcile(now_ns)
+        self._oom.reconcile(now_ns, self._sampler.ran)
         self._io_cost.reconcile(now_ns)
         return outcomes
 

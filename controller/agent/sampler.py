@@ -178,6 +178,17 @@ class Sampler:
             self.sched.set_unknown(cgroup)
 
     @property
+    def ran(self) -> Collection[CgroupId] | None:
+        """The workloads that used a CPU, or waited for one, between the last two polls.
+
+        ``None``: that is not known of each.
+        """
+        reading = self.reading
+        if reading is None or reading.rearranged or self._waiting:
+            return None
+        return reading.changed
+
+    @property
     def unmeasured(self) -> Mapping[QosClass, int]:
         """Number of workloads that the sched probe does not measure, or without a histogram."""
         missing = self._workloads if self.sched is None else self._waiting.values()

@@ -5,10 +5,11 @@
 kubelet gives an oom_score_adj of 1000 to BestEffort pods only. Best-effort pods of another class by
 a label, and cgroups of a plain host, have what their runtime or their parent gave them. A child
 inherits the value. Other processes, such as those of a container that starts again, are found by
-looking at all cgroups in turn, a bounded number of processes in each tick.
+looking at cgroups in turn, a bounded number of processes in each tick. A new process uses a CPU, so
+cgroups that used none are left out, but in one round in ten minutes: a process may have been moved.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 import logging
 from typing import NamedTuple
 
@@ -17,7 +18,15 @@ from actuators.executor import Executor
 from actuators.journal import JournalError
 from actuators.oom_order import HIGHEST, OOM, OWN, OomOrder
 from controller.core.decision import Action, Failure
-from controller.core.model import Knob, KnobValue, QosClass, Target, TargetKind, Workload
+from controller.core.model import (
+    CgroupId,
+    Knob,
+    KnobValue,
+    QosClass,
+    Target,
+    TargetKind,
+    Workload,
+)
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("OomReconciler", "OomState")
@@ -25,6 +34,7 @@ __all__ = ("OomReconciler", "OomState")
 _log = logging.getLogger(__name__)
 
 _ROUND_NS = 5 * NS_PER_SEC
+_WHOLE_ROUND_NS = 600 * NS_PER_SEC
 # New processes and cgroups per tick, or per half a second where ticks were left out: as many as the
 # knob poller reads. A look at a cgroup of two containers took 0.3 to 0.5 ms of CPU time on a busy
 # virtual machine, so a round over more than a hundred takes proportionally longer than 5 s.
@@ -53,7 +63,9 @@ class OomReconciler:
         self._held: dict[Target, None] = {}
         # The next one is the last; new ones are put there.
         self._queue: list[Target] = []
-        self._due_ns = self._last_ns = 0
+        self._due_ns = self._whole_due_ns = self._last_ns = 0
+        # The cgroups that used a CPU since the last round began.
+        self._ran: set[int] = set()
         self._problem = ""
 
     @property
@@ -64,6 +76,7 @@ class OomReconciler:
     def reconfigure(self, on: bool) -> None:
         """Raise processes from now on, or give back what they had."""
         self._on = on
+        self._whole_due_ns = 0
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Set the present workloads; the processes of the best-effort ones are raised."""
@@ -84,8 +97,15 @@ class OomReconciler:
         self._queue = list(self._wanted)
         self._due_ns = 0
 
-    def reconcile(self, now_ns: int) -> None:
-        """Look at some processes and raise those that are new; in enforce mode only."""
+    def reconcile(self, now_ns: int, ran: Collection[CgroupId] | None) -> None:
+        """Look at some processes and raise those that are new; in enforce mode only.
+
+        :param ran: the workloads that used a CPU since the last call; ``None``: any of them may.
+        """
+        if ran is None:
+            self._whole_due_ns = 0
+        else:
+            self._ran.update(each.id for each in ran)
         wanted = self._wanted if self._on else {}
         for target in [each for each in self._held if each not in wanted]:
             if not self._request(target, OWN, "no best-effort work that is ordered", now_ns):
@@ -93,8 +113,7 @@ class OomReconciler:
         if not self._on:
             return
         if not self._queue and now_ns >= self._due_ns:
-            self._due_ns = now_ns + _ROUND_NS
-            self._queue = [*reversed(self._wanted)]
+            self._begin_round(now_ns)
         parts = min(_MOST_PARTS, max(1, (now_ns - self._last_ns) // _PART_NS))
         self._last_ns = now_ns
         before, most = self._actuator.raised, parts * _PROCESSES
@@ -104,6 +123,15 @@ class OomReconciler:
             most -= self._look(self._queue.pop(), most, now_ns)
         if raised := self._actuator.raised - before:
             _log.info("%d processes of best-effort work have an oom_score_adj of 1000 now", raised)
+
+    def _begin_round(self, now_ns: int) -> None:
+        self._due_ns = now_ns + _ROUND_NS
+        is_whole = now_ns >= self._whole_due_ns
+        if is_whole:
+            self._whole_due_ns = now_ns + _WHOLE_ROUND_NS
+        wanted = reversed(self._wanted)
+        self._queue = [each for each in wanted if is_whole or each.id in self._ran]
+        self._ran.clear()
 
     def _look(self, target: Target, most: int, now_ns: int) -> int:
         try:

@@ -61,7 +61,7 @@ def test_cpu_time_of_the_memory_guard_per_tick(
         for tick in range(TICKS):
             begin_ns = time.thread_time_ns()
             meter.poll(tick * TICK_NS)
-            reconciler.reconcile(tick * TICK_NS)
+            reconciler.reconcile(tick * TICK_NS, None)
             used_ns.append(time.thread_time_ns() - begin_ns)
         first, steady = used_ns[:300], sorted(used_ns[300:])
     print(

@@ -259,26 +259,55 @@ def test_only_best_effort_work_is_raised_some_processes_per_tick(
     try:
         reconciler.reconfigure(True)
         reconciler.set_workloads([web, one, two])
-        reconciler.reconcile(0)
+        reconciler.reconcile(0, None)
         assert values(processes) == (7, RAISED, RAISED)
         assert reconciler.state == (2, 2, 0)
         # A paused one is no best-effort workload for the time.
         reconciler.set_workloads([web, one._replace(qos=QosClass.SYSTEM), two])
-        reconciler.reconcile(1)
+        reconciler.reconcile(1, None)
         assert values(processes) == (7, 17, RAISED)
         reconciler.set_workloads([web, one, two])
-        reconciler.reconcile(2)
+        reconciler.reconcile(2, None)
         assert values(processes) == (7, RAISED, RAISED)
         # As after a restart of the container: another process, no child of a raised one.
         processes.append(Scored(300, cgroups[1]))
         for now_ns in range(0, 12 * 10**9, 10**9):
-            reconciler.reconcile(now_ns)
+            reconciler.reconcile(now_ns, None)
         assert processes[-1].value == RAISED
         reconciler.reconfigure(False)
-        reconciler.reconcile(12 * 10**9)
+        reconciler.reconcile(12 * 10**9, None)
         assert values(processes) == (7, 17, 400, 300)
         assert reconciler.state.workloads == 0
         assert host.executor.held() == ()
+    finally:
+        for each in processes:
+            each.end()
+
+
+def test_cgroups_that_used_no_cpu_are_looked_at_in_a_whole_round(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    one, two = (make_child(cgroup_root, name) for name in ("one", "two"))
+    host = Host(cgroup_layout, tmp_path)
+    processes: list[Scored] = []
+    reconciler = OomReconciler(host.executor, host.actuator)
+    first, second = (workload(cgroup_layout, each, QosClass.BE) for each in (one, two))
+    try:
+        reconciler.reconfigure(True)
+        reconciler.set_workloads([first, second])
+        for second_s in range(6):  # the first look at each, and a whole round
+            reconciler.reconcile(second_s * 10**9, ())
+        processes += Scored(17, one), Scored(400, two)
+        reconciler.reconcile(6 * 10**9, [first.cgroup])
+        for second_s in range(7, 600):
+            reconciler.reconcile(second_s * 10**9, ())
+        assert values(processes) == (RAISED, 400)
+        for second_s in range(600, 612):
+            reconciler.reconcile(second_s * 10**9, ())
+        assert values(processes) == (RAISED, RAISED)
+        reconciler.reconfigure(False)
+        reconciler.reconcile(612 * 10**9, ())
+        assert values(processes) == (17, 400)
     finally:
         for each in processes:
             each.end()
