@@ -146,7 +146,7 @@ class MemoryGuardian:
         self._places: Mapping[CgroupId, CgroupId] = {}
         # Of the workloads with a request: whether they were seen to arrive.
         self._arrived: dict[CgroupId, bool] = {}
-        self._is_short = False
+        self._shortage = HoldOffLatch()
         self._latch = HoldOffLatch()
         self._shared_ns = 0
         self._unlimited = 0
@@ -198,7 +198,7 @@ class MemoryGuardian:
             unlimited=sum(each.memory_at is None for each in index.best_effort.values()),
         )
         self._find_arrivals(sample, index)
-        self._judge(self.report)
+        self._judge(self.report, now_ns)
         self._share(self.report, sample.workloads, index, now_ns)
 
     def actions(
@@ -249,14 +249,14 @@ class MemoryGuardian:
             least = {cgroup: min(want, _GROWTH / 4) for cgroup, want in wants.items()}
             self.shares = allocate(max(0.0, report.room_bytes), wants, least)
 
-    def _judge(self, report: MemoryReport) -> None:
-        """Say once that the room is too small, that it is not any more, and what has no limit."""
-        needed, room = report.needed_bytes, report.room_bytes
-        # A quarter of the margin apart, so that a use at the limit is one state.
-        line = room - (report.margin_bytes // 4 if self._is_short else 0)
-        if (needed > line) is not self._is_short:
-            self._is_short = not self._is_short
-            text = "has room again" if not self._is_short else "needs more memory than there is"
+    def _judge(self, report: MemoryReport, now_ns: int) -> None:
+        """Say once that the room is too small, that it is not any more, and what has no limit.
+
+        Work that ends at its limit and starts again needs too much every few seconds: one shortage.
+        """
+        needed, room, was_short = report.needed_bytes, report.room_bytes, self._shortage.on
+        if self._shortage.update(needed > room, now_ns) is not was_short:
+            text = "has room again" if was_short else "needs more memory than there is"
             self._say(
                 f"best-effort work {text}: {format_bytes(needed)} of {format_bytes(max(0, room))}"
             )

@@ -156,8 +156,9 @@ def format_duration(ns: float) -> str:
 def format_bytes(count: float) -> str:
     """Return *count* bytes with a binary unit: ``1.5MiB``."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if abs(count) >= _SIZES_BYTES[unit]:
-            return f"{count / _SIZES_BYTES[unit]:.3g}{unit}"
+        amount = count / _SIZES_BYTES[unit]
+        if abs(amount) >= 1:
+            return f"{amount:.4g}{unit}" if abs(amount) >= 999.5 else f"{amount:.3g}{unit}"
     return f"{count:.0f}B"
 
 

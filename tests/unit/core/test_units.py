@@ -4,7 +4,7 @@
 
 import pytest
 
-from controller.core.units import count, format_cpus, format_duration
+from controller.core.units import count, format_bytes, format_cpus, format_duration
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,19 @@ def test_durations_have_three_digits_and_no_exponent(ns: float, text: str) -> No
 )
 def test_a_noun_follows_its_number(number: int, text: str) -> None:
     assert count(number, "workload") == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1.5 * 2**20, "1.5MiB"),
+        (809.3 * 2**20, "809MiB"),
+        (999.6 * 2**20, "999.6MiB"),
+        (1003 * 2**20, "1003MiB"),
+        (2**30, "1GiB"),
+    ],
+)
+def test_bytes_have_no_exponent(size: float, text: str) -> None:
+    assert format_bytes(size) == text
