@@ -40,7 +40,7 @@ class RealNode(NodePrograms, Temporary):
         kubeconfig = f"--kubeconfig={self.admin_kubeconfig}"
         self.kubelet_arguments = (kubeconfig, f"--node-ip={_ADDRESS}")
         self.start_kubelet()
-        self.wait("the node to be ready", self._is_ready)
+        self.wait("the node to be ready", self.is_ready)
 
     def close(self) -> None:
         """End every program; pods end with the host's cgroups."""
@@ -112,7 +112,8 @@ class RealNode(NodePrograms, Temporary):
             return refused.status == 404
         return False
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether the node reports that it is ready."""
         node = self.cluster.admin.get(f"/api/v1/nodes/{NODE}")
         conditions = node["status"].get("conditions", [])
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
