@@ -535,7 +535,7 @@ def _member(row: Row) -> Member:
         return Member(
             node=row.node,
             state=_text(trial.get("state")),
-            label=_text(trial.get("label"))[:_MOST_LABEL],
+            label=_label(trial.get("label")),
             compared=_text(trial.get("compared"))[:_MOST_LABEL],
             seed=_whole(trial.get("seed"), 1 << 64),
             pairs=_whole(trial.get("pairs"), _MOST_PAIRS),
@@ -547,6 +547,12 @@ def _member(row: Row) -> Member:
         )
     except (ValueError, OverflowError):
         return Member(row.node, error="its figures are none that can be measured")
+
+
+def _label(value: object) -> str:
+    """Return a label, which is a word of a command later; empty if it cannot be one."""
+    text = _text(value)[:_MOST_LABEL]
+    return text if text.isprintable() else ""
 
 
 def _effects(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], _Effect]:
@@ -936,7 +942,8 @@ def _stop_all(kubectl: Kubectl, arguments: argparse.Namespace, watch: Watch) -> 
         _tell(arguments, f"{len(watch.hurt)} nodes were hurt: the pool's trial ends")
     watch.stops += 1
     try:
-        rows = _on_each(kubectl, arguments, _STOP, only=watch.must_end)
+        words = (*_STOP, f"--label={watch.label}")
+        rows = _on_each(kubectl, arguments, words, only=watch.must_end)
     except PluginError as error:
         _say(str(error))
         return False

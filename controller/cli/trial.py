@@ -95,7 +95,8 @@ def _add_other_uses(parser: argparse.ArgumentParser) -> None:
         "--label",
         default="",
         metavar="TEXT",
-        help="with --background: a text that --latest repeats, by which trials of a pool are found",
+        help="with --background: a text that --latest repeats, by which trials of a pool are "
+        "found; with --stop: only a trial with this text is ended",
     )
 
 
@@ -150,6 +151,6 @@ def _latest(arguments: argparse.Namespace) -> int:
 def _stop(arguments: argparse.Namespace) -> int:
     from controller.cli.trial_background import stop
 
-    ended = stop(find_data_dir(arguments))
+    ended = stop(find_data_dir(arguments), arguments.label)
     print("ended: the trial in the background" if ended else "no trial runs in the background")
     return DONE

@@ -218,13 +218,16 @@ def _read(path: Path) -> Record:
         raise TrialError(f"{path}: damaged") from None
 
 
-def stop(data_dir: Path) -> bool:
+def stop(data_dir: Path, label: str = "") -> bool:
     """End the trial in the background, and wait for its end; ``False``: none runs.
 
-    :raises TrialError: it has not ended within a minute.
+    :param label: only a trial with this label is ended; empty: any one.
+    :raises TrialError: it has another label, or it has not ended within a minute.
     """
     directory = _directory(data_dir)
     pids = owners(directory)
+    if pids and label:
+        _check_label(directory, label[:_MOST_LABEL])
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, signal.SIGTERM)
@@ -234,6 +237,15 @@ def stop(data_dir: Path) -> bool:
             raise TrialError(f"it has not ended within {_END_WITHIN_S:.0f} s")
         time.sleep(_LOOK_EVERY_S)
     return bool(pids)
+
+
+def _check_label(directory: Path, label: str) -> None:
+    record = _read(_file(directory))
+    if record.ended is not None:  # that of an earlier trial
+        raise TrialError("a trial is just beginning, whose label is not known yet: it goes on")
+    if record.label != label:
+        has = f"label {record.label!a}" if record.label else "no label"
+        raise TrialError(f"the trial in the background has {has}, not {label!a}: it goes on")
 
 
 def _directory(data_dir: Path) -> Path:

@@ -340,3 +340,10 @@ def test_a_watch_counts_the_pairs_of_its_own_trial() -> None:
     assert watch.progress() == ""
     watch.note([own, other, silent("n3")])
     assert watch.progress() == "1 of 3 nodes run, 2 of 30 pairs"
+
+
+@pytest.mark.parametrize(
+    ("said", "label"), [("pool", "pool"), ("a\x00b", ""), ("\ud800", ""), (None, "")]
+)
+def test_a_label_that_cannot_be_a_word_of_a_command_is_none(said: object, label: str) -> None:
+    assert plugin._label(said) == label

@@ -147,7 +147,8 @@ def test_two_hurt_nodes_end_the_trials_of_the_pool(cluster: FakeCluster) -> None
     assert (done.returncode, words(cluster, "--stop")) == (1, [])
     done = cluster.run("trial", "status", *POOL, "--watch")
     assert done.returncode == 1
-    assert [each for each in cluster.calls() if each.endswith(" --stop")] == [stop_of("n3")]
+    stops = [each for each in cluster.calls() if " --stop" in each]
+    assert stops == [f"{stop_of('n3')} --label={LABEL}"]
     lines = done.stdout.splitlines()
     assert lines[0] == "1 of 3 nodes run, 90 of 90 pairs; hurt: n1, n2"
     assert lines[1] == "2 nodes were hurt: the pool's trial ends"
@@ -283,7 +284,7 @@ def test_the_trials_of_hurt_pools_are_ended_until_they_end(cluster: FakeCluster)
     hurt_and_running(cluster, RUNS, RUNS, SILENT, RUNS, ended)
     cluster.answers("agent-n3.--stop", SILENT, STOPPED, SILENT, STOPPED)
     done = cluster.run("trial", "status", "--watch", *FAST)
-    assert words(cluster, "--stop") == ["trial --stop"] * 4
+    assert words(cluster, "--stop") == [f"trial --stop --label={LABEL}"] * 4
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.count("2 nodes were hurt: the pool's trial ends\n") == 1
     assert "  no verdict, because 2 nodes were hurt" in done.stdout
@@ -294,7 +295,7 @@ def test_a_stop_that_fails_at_the_api_server_is_tried_again(cluster: FakeCluster
     pods = (cluster.home / "pods").read_text()
     cluster.answers("pods", pods, AWAY, pods)
     done = cluster.run("trial", "status", "--watch", *FAST)
-    assert words(cluster, "--stop") == ["trial --stop"]
+    assert words(cluster, "--stop") == [f"trial --stop --label={LABEL}"]
     assert "Unable to connect" in done.stderr
     assert "  no verdict, because 2 nodes were hurt" in done.stdout
 

@@ -94,6 +94,29 @@ def test_it_goes_on_without_its_command_until_it_is_stopped(tmp_path: Path) -> N
     assert stop(tmp_path)
 
 
+def test_another_trial_is_not_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["trial", "--config", str(config(tmp_path)), "--stop", "--label"]
+    assert begin(tmp_path, PROGRAM.replace("begin(file)", "begin(file, 'one')")).returncode == 0
+    try:
+        assert main([*words, "two"]) == 2
+        told = capsys.readouterr().err
+        assert "the trial in the background has label 'one', not 'two': it goes on" in told
+        assert latest(tmp_path).state is State.RUNNING
+        assert main([*words, "one"]) == 0
+        assert latest(tmp_path).state is State.ENDED
+        assert main([*words, "two"]) == 0
+        assert capsys.readouterr().out.endswith("no trial runs in the background\n")
+    finally:
+        stop(tmp_path)
+
+
+def test_one_whose_label_is_not_known_yet_is_not_stopped(tmp_path: Path) -> None:
+    place = record(tmp_path)
+    place.end("interrupted", "")  # the record is still that of the trial before
+    with pytest.raises(TrialError, match="whose label is not known yet: it goes on"):
+        stop(tmp_path, "pool")
+
+
 def test_one_that_ends_before_it_can_be_stopped_has_not_begun(tmp_path: Path) -> None:
     done = begin(tmp_path, ENDS)
     assert done.returncode == 1
