@@ -21,14 +21,23 @@ from controller.kube.node import Json, annotation, mapping
 from controller.kube.reasons import Reason
 from controller.rollout.decision import Seen, Write, applied, reasons, step, wanted
 from controller.rollout.evidence import trial_of
-from controller.rollout.spec import Proposal, RolloutModel, promoted_text, read_proposal
+from controller.rollout.spec import (
+    REPLACED_KEY,
+    Proposal,
+    RolloutModel,
+    promoted_text,
+    read_proposal,
+    removal,
+)
 from controller.rollout.state import STATE_KEY, Phase, State, StateError, read, text
 from controller.rollout.summary import TRIAL_KEY, SummaryError, Trial
 
-__all__ = ("Controller",)
+__all__ = ("ROLL_BACK_KEY", "Controller")
 
 _log = logging.getLogger(__name__)
 
+# Annotation of the ConfigMap of the rollout, with any text: a person asks for the roll-back.
+ROLL_BACK_KEY = "sweetpoint.dev/roll-back"
 # More canary nodes say no more, and would make a look slow.
 _MOST_NODES = 200
 # Nodes that a line of the log names.
@@ -40,6 +49,13 @@ _REASONS = {
     Phase.PROMOTED: Reason.ROLLOUT_PROMOTED,
     Phase.ROLLED_BACK: Reason.ROLLOUT_ROLLED_BACK,
 }
+
+
+def _kept(spec: RolloutModel, profiles: Json, before: State | None, after: State) -> dict[str, str]:
+    """Return what is kept of *profiles* for a roll-back, when the promotion begins."""
+    if before is None or (before.phase, after.phase) != (Phase.SOAKING, Phase.PROMOTED):
+        return {}
+    return {REPLACED_KEY: str(mapping(profiles, "data").get(f"{spec.replaces}.yaml", ""))}
 
 
 class Controller:
@@ -84,37 +100,49 @@ class Controller:
         stored = mapping(rollout, "data").get(STATE_KEY)
         before = None if stored is None else read(str(stored))
         nodes, left_out = self._trials(spec)
-        seen = Seen(proposal=proposal, nodes=nodes, left_out=left_out)
+        asked = bool(annotation(rollout, ROLL_BACK_KEY))
+        seen = Seen(proposal=proposal, nodes=nodes, left_out=left_out, asked=asked)
+        if asked and proposal is None:
+            _log.warning("%s: the profiles have no candidate to roll back", ROLL_BACK_KEY)
         after = step(before, seen, now_s, passed_s)
-        if after is not None and after != before:
-            rollout = self._save(rollout, after)
+        if after is not None and (after != before or asked):
+            rollout = self._save(rollout, after, _kept(spec, profiles, before, after))
             self._tell(rollout, before, after)
         self._tell_left_out(rollout, after, left_out)
         write = wanted(after, seen)
         if write is not None and after is not None and proposal is not None:
-            self._write(profiles, proposal, write)
+            self._write(rollout, profiles, proposal, write)
             if not after.applied:
                 after = applied(after, now_s)
                 self._save(rollout, after)
         self.state = after
 
-    def _save(self, rollout: Json, state: State) -> Json:
-        return self._patch(self._rollout_path, rollout, {STATE_KEY: text(state)})
+    def _save(self, rollout: Json, state: State, kept: Mapping[str, str] | None = None) -> Json:
+        """Store *state* and what is *kept*; what a person asked for is done with that."""
+        data = {STATE_KEY: text(state), **(kept or {})}
+        return self._patch(self._rollout_path, rollout, data, {ROLL_BACK_KEY: None})
 
-    def _write(self, profiles: Json, proposal: Proposal, write: Write) -> None:
+    def _write(self, rollout: Json, profiles: Json, proposal: Proposal, write: Write) -> None:
         spec = proposal.spec
         if write is Write.PROMOTE:
             change: dict[str, str | None] = {f"{spec.replaces}.yaml": promoted_text(proposal)}
         else:
-            change = {f"{spec.candidate}.yaml": None}
+            change = removal(proposal, mapping(rollout, "data"), mapping(profiles, "data"))
         self._patch(self._profiles_path, profiles, change)
         _log.info("%s: %s", write, spec.candidate)
 
-    def _patch(self, path: str, found: Json, data: Mapping[str, str | None]) -> Json:
+    def _patch(
+        self,
+        path: str,
+        found: Json,
+        data: Mapping[str, str | None],
+        annotations: Mapping[str, None] | None = None,
+    ) -> Json:
         version = mapping(found, "metadata").get("resourceVersion")
         if not isinstance(version, str):
             raise ApiInvalidResponse("a ConfigMap without a version")
-        body = {"metadata": {"resourceVersion": version}, "data": data}
+        meta = {"resourceVersion": version, "annotations": annotations or {}}
+        body = {"metadata": meta, "data": data}
         return self._api.patch(path, body, kind=PatchKind.MERGE)
 
     def _tell(self, rollout: Json, before: State | None, after: State) -> None:

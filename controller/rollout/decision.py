@@ -40,12 +40,14 @@ class Seen:
     """What the cluster shows: the proposal, and the trial of each canary node.
 
     ``proposal`` is ``None``: the profiles have no candidate. ``left_out`` has the reason for each
-    node whose trial does not count; in ``nodes`` it has one without pairs.
+    node whose trial does not count; in ``nodes`` it has one without pairs. ``asked``: a person asks
+    for the roll-back.
     """
 
     proposal: Proposal | None
     nodes: Mapping[str, Trial]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    asked: bool = False
 
 
 def step(state: State | None, seen: Seen, now_s: float, passed_s: float) -> State | None:
@@ -63,8 +65,13 @@ def step(state: State | None, seen: Seen, now_s: float, passed_s: float) -> Stat
             return applied(state, now_s)  # it was removed, and this was not noted
         return applied(enter(state, Phase.ROLLED_BACK, now_s, *_GONE), now_s)
     if state is None or state.digest != proposal.digest:
-        new = State(digest=proposal.digest, phase=Phase.PENDING, since_s=now_s)
-        return enter(new, Phase.PENDING, now_s, "NewCandidate", "the candidate is to be tried")
+        state = State(digest=proposal.digest, phase=Phase.PENDING, since_s=now_s)
+        state = enter(state, Phase.PENDING, now_s, "NewCandidate", "the candidate is to be tried")
+        if not seen.asked:
+            return state
+    if seen.asked and state.phase is not Phase.ROLLED_BACK:
+        state = replace(state, applied=False)
+        return enter(state, Phase.ROLLED_BACK, now_s, "Asked", f"asked for while {state.phase}")
     if state.phase.is_end:
         return state
     if state.phase is Phase.PENDING:

@@ -20,9 +20,20 @@ from controller.config.sections.kubernetes_profiles import PROFILE
 from controller.config.sections.policies import LabelKey, LabelValue
 from controller.config.yaml_document import ConfigError, parse_document, write_document
 
-__all__ = ("SPEC_KEY", "Gain", "Proposal", "RolloutModel", "promoted_text", "read_proposal")
+__all__ = (
+    "REPLACED_KEY",
+    "SPEC_KEY",
+    "Gain",
+    "Proposal",
+    "RolloutModel",
+    "promoted_text",
+    "read_proposal",
+    "removal",
+)
 
 SPEC_KEY = "rollout.yaml"
+# The text of the profile that the last promotion replaced; empty: there was none of this name.
+REPLACED_KEY = "replaced.yaml"
 _MAX_LABELS = 16
 # Agents check profiles again, with their own control period and CPUs.
 _TICK_NS, _CPUS = 200_000_000, 1024
@@ -96,3 +107,18 @@ def promoted_text(proposal: Proposal) -> str:
     data = parse_document(proposal.candidate, "candidate").data
     assert isinstance(data, dict)  # read_proposal has checked it
     return write_document({**data, "name": proposal.spec.replaces})
+
+
+def removal(
+    proposal: Proposal, rollout: Mapping[str, Any], profiles: Mapping[str, Any]
+) -> dict[str, str | None]:
+    """Return the change of the profiles that removes the candidate, and undoes its promotion.
+
+    The profile of before comes back where the promoted one still stands. ``None``: remove a key.
+    Both further arguments are the data of ConfigMaps.
+    """
+    change: dict[str, str | None] = {f"{proposal.spec.candidate}.yaml": None}
+    key, before = f"{proposal.spec.replaces}.yaml", rollout.get(REPLACED_KEY)
+    if isinstance(before, str) and profiles.get(key) == promoted_text(proposal):
+        change[key] = before or None
+    return change

@@ -17,7 +17,7 @@ from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.lease import Lease
 from controller.kube.node import change_node
-from controller.rollout.controller import Controller
+from controller.rollout.controller import ROLL_BACK_KEY, Controller
 from controller.rollout.loop import Loop
 from controller.rollout.state import Phase
 from controller.rollout.summary import TRIAL_KEY, encode
@@ -199,6 +199,10 @@ def test_a_candidate_that_gains_is_promoted_though_the_server_is_restarted(
     # The second controller warns of the trial that is left out once more.
     every = sorted([*wanted, "RolloutPromoted", "RolloutTrialsLeftOut"])
     eventually("the last Event", lambda: site.reasons() == every)
+    annotations = {"metadata": {"annotations": {ROLL_BACK_KEY: "yes"}}}
+    cluster.admin.patch(f"{site.maps}/{ROLLOUT}", annotations)
+    site.run(second, Phase.ROLLED_BACK)
+    assert site.data(PROFILES) == {"default.yaml": CURRENT}
 
 
 def _looks(loop: Loop) -> bool:

@@ -13,7 +13,7 @@ from controller.kube.client.errors import ApiError
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.lease import Lease
-from controller.rollout.controller import Controller
+from controller.rollout.controller import ROLL_BACK_KEY, Controller
 from controller.rollout.loop import Loop
 from controller.rollout.metrics import RolloutCollector
 from controller.rollout.state import Phase
@@ -141,6 +141,81 @@ def test_refused_writes_are_made_by_the_next_controller(site: Site, path: str, l
     assert state.phase is end
     assert ("3ms" in site.data(PROFILES)["default.yaml"]) is (end is Phase.PROMOTED)
     assert ("fast.yaml" in site.data(PROFILES)) is (end is Phase.PROMOTED)
+
+
+def promote(site: Site) -> None:
+    site.look(), site.look()
+    site.measure()
+    site.look()
+    site.measure()
+    assert site.look(600.0) is Phase.PROMOTED
+
+
+def ask(site: Site) -> None:
+    site.server.objects[ROLLOUT]["metadata"]["annotations"] = {ROLL_BACK_KEY: "yes", "other": "x"}
+
+
+@pytest.mark.parametrize("refused", [None, ROLLOUT, PROFILES])
+def test_a_promotion_is_undone_if_a_person_asks(site: Site, refused: str | None) -> None:
+    promote(site)
+    ask(site)
+    if refused is not None:  # as if the controller were killed there
+        site.refuse[refused] = 1
+        with pytest.raises(ApiError):
+            site.look()
+        site.start()
+    assert site.look() is Phase.ROLLED_BACK
+    assert site.data(PROFILES) == {"default.yaml": CURRENT}
+    assert site.server.objects[ROLLOUT]["metadata"]["annotations"] == {"other": "x"}
+    state = site.controller.state
+    assert state is not None and state.applied
+    assert (state.conditions[0].reason, state.conditions[1].status) == ("Asked", "False")
+    assert site.events()[-2:] == ["RolloutPromoted", "RolloutRolledBack"]
+    before = {**site.server.objects}
+    site.look()
+    assert site.server.objects == before
+
+
+def test_a_promoted_profile_that_was_not_there_before_is_removed(site: Site) -> None:
+    site.server.put(PROFILES, {"data": {"fast.yaml": CANDIDATE}})
+    promote(site)
+    assert "default.yaml" in site.data(PROFILES)
+    ask(site)
+    site.look()
+    assert site.data(PROFILES) == {}
+
+
+def test_a_profile_that_was_changed_after_the_promotion_stays(site: Site) -> None:
+    promote(site)
+    by_hand = CURRENT.replace("5ms", "4ms")
+    data = {**site.data(PROFILES), "default.yaml": by_hand}
+    site.server.put(PROFILES, {"data": data})
+    ask(site)
+    assert site.look() is Phase.ROLLED_BACK
+    assert site.data(PROFILES) == {"default.yaml": by_hand}
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_a_candidate_is_given_up_if_a_person_asks(site: Site, looks: int) -> None:
+    for _ in range(looks):
+        site.look()
+    ask(site)
+    assert site.look() is Phase.ROLLED_BACK
+    assert site.data(PROFILES) == {"default.yaml": CURRENT}
+    # Nobody asked for that of the next one.
+    data = {"default.yaml": CURRENT, "fast.yaml": CANDIDATE.replace("3ms", "2ms")}
+    site.server.put(PROFILES, {"data": data})
+    assert [site.look(), site.look()] == [Phase.PENDING, Phase.CANARY]
+
+
+def test_a_request_without_a_candidate_is_told_and_is_not_kept(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    promote(site)
+    site.server.put(PROFILES, {"data": {"default.yaml": site.data(PROFILES)["default.yaml"]}})
+    ask(site)
+    assert [site.look(), site.look()] == [Phase.PROMOTED, Phase.PROMOTED]
+    assert caplog.text.count("the profiles have no candidate to roll back") == 1
 
 
 def test_a_profile_that_changes_meanwhile_is_not_overwritten(site: Site) -> None:
