@@ -58,6 +58,14 @@ def test_silence_is_no_failure(site: Site, caplog: pytest.LogCaptureFixture) -> 
     assert site.watch.age_s(0) is not None
 
 
+def test_a_silent_watch_is_resumed_and_only_the_third_one_lists_again(site: Site) -> None:
+    eventually("several silent watches", lambda: len(site.server.watches) >= 5)
+    lists, watches = len(site.server.lists), len(site.server.watches)
+    # One at the start, and one before each watch after three silent ones.
+    assert lists == 1 + (watches - 1) // 3 or lists == 1 + watches // 3  # it may just list
+    assert {each["resourceVersion"] for each in site.server.watches} == {"100"}
+
+
 def test_what_no_event_told_is_found_after_silence(site: Site) -> None:
     eventually("the first state", lambda: site.published)
     site.server.pods = [thing("a", "blue")]  # as behind a proxy that keeps events back
