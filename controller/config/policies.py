@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from controller.config.calendar_window import Window
 from controller.config.candidate import Candidate
 from controller.config.label_selector import LabelSelector
+from controller.config.rollout_reach import Reach, reach_of
 from controller.config.sections.policies import PolicyModel, build_selector, build_windows
 from controller.config.yaml_document import Document, Loc
 from controller.core.model import Mode
@@ -43,7 +44,8 @@ class Policy:
     """An entry of ``policies``. ``nodes`` is ``None``: all of them. Without ``windows``: always.
 
     ``place`` is its index in the file. ``sets`` is what it sets, in the form of the file.
-    ``until_s`` is when the candidate of a trial ends; ``None``: it is another policy.
+    ``until_s`` is when the candidate of a trial ends; ``None``: it is another policy. ``rollout``:
+    a rollout may put it in force on all nodes, or on none.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Policy:
     windows: tuple[Window, ...]
     sets: Mapping[str, Any]
     until_s: float | None = None
+    rollout: bool = False
 
     @property
     def sets_mode(self) -> bool:
@@ -168,11 +171,21 @@ def build_policies(
         )
         if useless in changes:
             problems.append(document.problem((*at, "set", useless), f"has no effect: {hint}"))
+        if model.rollout and nodes is None:
+            text = "a policy of a rollout needs nodes: the canary nodes"
+            problems.append(document.problem((*at, "rollout"), text))
         if model.name in (each.name for each in policies):
             text = f"{model.name!r} is already the name of a policy"
             problems.append(document.problem((*at, "name"), text))
         policies.append(
-            Policy(name=model.name, place=place, nodes=nodes, windows=windows, sets=changes)
+            Policy(
+                name=model.name,
+                place=place,
+                nodes=nodes,
+                windows=windows,
+                sets=changes,
+                rollout=model.rollout,
+            )
         )
     return tuple(policies)
 
@@ -184,18 +197,20 @@ def find_in_force(policies: Sequence[Policy], situation: Situation) -> PoliciesI
     changes: list[float | None] = []
     undecided: list[Policy] = []
     for policy in policies:
-        if policy.name in paused:
+        reach = reach_of(policy.name, labels) if policy.rollout else None
+        if policy.name in paused or reach == Reach.NOWHERE:
             continue
-        if policy.nodes is not None and labels is None:
+        nodes = None if reach == Reach.EVERYWHERE else policy.nodes
+        if nodes is not None and labels is None:
             undecided.append(policy)
             continue
-        if policy.nodes is not None and not policy.nodes.matches(labels or {}):
+        if nodes is not None and not nodes.matches(labels or {}):
             continue
         end_s = policy.end_s(now_s)
         if policy.windows:
             changes.append(policy.next_begin_s(now_s) if end_s is None else end_s)
         if not policy.windows or end_s is not None:
-            because = _because(policy, end_s)
+            because = _because(replace(policy, nodes=nodes), end_s, reach)
             entries.append(PolicyInForce(policy.name, policy.place, because, policy.sets))
     return PoliciesInForce(
         known=tuple(each.name for each in policies),
@@ -206,10 +221,11 @@ def find_in_force(policies: Sequence[Policy], situation: Situation) -> PoliciesI
     )
 
 
-def _because(policy: Policy, end_s: float | None) -> str:
+def _because(policy: Policy, end_s: float | None, reach: str | None) -> str:
     if policy.until_s is not None:
         return f"trial, until {datetime.fromtimestamp(policy.until_s, UTC):%Y-%m-%d %H:%M} UTC"
     parts = [] if policy.nodes is None else [f"node labels: {policy.nodes}"]
+    parts += [f"rollout: {reach}"] if reach == Reach.EVERYWHERE else []
     if end_s is not None:
         end = datetime.fromtimestamp(end_s, policy.windows[0].zone)
         parts.append(f"until {end:%Y-%m-%d %H:%M} {end.tzname()}")

@@ -13,6 +13,7 @@ import re
 import time
 
 from controller.config.profile_set import base_name
+from controller.config.rollout_reach import Reach, with_reaches
 from controller.config.sections.io import IoClassConfig
 from controller.config.sections.kubernetes import KubernetesConfig, ServiceProfiles
 from controller.config.sections.resctrl import ResctrlClass
@@ -61,6 +62,8 @@ _CLEAN_WITHIN_S = 6.0
 _OWN_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 _ProfileReader = ConfigMapProfiles | DescriptorProfiles
+# Those of the Node, the reaches of policies, and both.
+_Labels = tuple[Mapping[str, str], Mapping[str, Reach], Mapping[str, str]]
 
 
 class Cluster:
@@ -123,6 +126,7 @@ class Cluster:
         )
         self._own_node = OwnNode(self._api, config.node)
         self._permissions = Permissions(self._api, self._worker, needs(config))
+        self._labels: _Labels | None = None
         self._pause: Pause | None = None
         self._other_agents = OtherAgents(layout, rules, RESCTRL_DIR, find_memory(layout.unified))
         self._ceded: Mapping[Knob, str] = {}
@@ -255,8 +259,20 @@ class Cluster:
 
     @property
     def node_labels(self) -> Mapping[str, str] | None:
-        """The labels of the Node, ``None``: not known yet; see ``OwnNode``."""
-        return self._own_node.labels
+        """The labels of the Node with the reaches of policies, ``None``: not known yet.
+
+        The same object as long as nothing changes; see ``OwnNode`` and ``with_reaches``.
+        """
+        labels = self._own_node.labels
+        profiles = None if self._config_map_profiles is None else self._config_map_profiles.state
+        if profiles is None or labels is None:
+            return labels
+        if profiles.result is None and not profiles.unreadable:
+            return None  # without the reaches another policy would be in force for a moment
+        if self._labels is None or self._labels[:2] != (labels, profiles.policies):
+            found = with_reaches(labels, profiles.policies)
+            self._labels = labels, profiles.policies, found
+        return self._labels[2]
 
     def _report_pause(self, pause: Pause | None) -> None:
         if pause == self._pause:

@@ -21,6 +21,7 @@ from controller.core.settings import Profile, Settings
 from controller.kube.client.api import Api
 from controller.kube.client.watch import ConfigMapWatch
 from controller.kube.events import Events, EventType, Regarding
+from controller.kube.policy_reaches import REACHES_KEY, decode_reaches
 from controller.kube.reasons import Reason
 from controller.kube.state import ProfilesState, Reload
 
@@ -67,7 +68,7 @@ class ClusterProfiles:
         """
         with self._lock:
             before, self._last = self._last, config_map
-            # A change of labels, annotations or managed fields is none of the profiles.
+            # A change of labels, other annotations or managed fields is none of the profiles.
             if before is None or config_map is None or _content(before) != _content(config_map):
                 self._check()
 
@@ -88,12 +89,20 @@ class ClusterProfiles:
         try:
             texts = _texts(self._last, self._origin)
             profiles = parse_profiles(texts, self._origin, tick_ns=tick_ns, cpus=cpus)
+            policies = decode_reaches(_reaches(self._last))
         except ConfigError as error:
             self._change(Reload.FAILED, uid, problems=error.problems)
             return
         digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
         now_s = self._clock()
-        self._change(Reload.APPLIED, uid, profiles=profiles, digest=digest, applied_at_s=now_s)
+        self._change(
+            Reload.APPLIED,
+            uid,
+            profiles=profiles,
+            digest=digest,
+            applied_at_s=now_s,
+            policies=policies,
+        )
 
     def _change(self, result: Reload, uid: str, **fields: Any) -> None:
         reloads = {**self.state.reloads, result: self.state.reloads[result] + 1}
@@ -107,7 +116,13 @@ class ClusterProfiles:
 def _content(config_map: Mapping[str, Any]) -> tuple[object, ...]:
     meta = config_map.get("metadata")
     uid = meta.get("uid") if isinstance(meta, dict) else None
-    return uid, config_map.get("data"), config_map.get("binaryData")
+    return uid, config_map.get("data"), config_map.get("binaryData"), _reaches(config_map)
+
+
+def _reaches(config_map: Mapping[str, Any]) -> object:
+    meta = config_map.get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    return annotations.get(REACHES_KEY) if isinstance(annotations, dict) else None
 
 
 def _texts(config_map: Mapping[str, Any], origin: str) -> Mapping[str, object]:

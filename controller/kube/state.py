@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from controller.config.rollout_reach import Reach
 from controller.core.settings import Profile
 
 __all__ = ("ClusterState", "DescriptorsState", "ProfilesState", "ReclaimState", "Reload")
@@ -31,7 +32,8 @@ class ProfilesState:
     (``None``: never). ``result`` and ``problems`` are those of the last change, of the object with
     the id ``uid``; ``result`` is ``None`` until the ConfigMap was read. ``unreadable`` is the
     reason why it cannot be read now, empty if it can. ``reloads`` counts changes by result.
-    ``digest`` is that of the texts of the profiles in force, empty without any.
+    ``digest`` is that of the texts of the profiles in force, empty without any. ``policies`` has
+    where a rollout has put policies in force, by their names.
     """
 
     config_map: str
@@ -42,13 +44,16 @@ class ProfilesState:
     uid: str = ""
     unreadable: str = ""
     digest: str = ""
+    policies: Mapping[str, Reach] = field(default_factory=dict)
     reloads: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(Reload, 0))
 
     @property
     def note(self) -> str:
         """Description of the last change for people."""
         if self.result is Reload.APPLIED:
-            return f"profiles in force: {', '.join(sorted(self.profiles)) or 'none'}"
+            names = ", ".join(sorted(self.profiles)) or "none"
+            reaches = [f"; policy {name} {each}" for name, each in sorted(self.policies.items())]
+            return f"profiles in force: {names}{''.join(reaches)}"
         shown = self.problems[:_MAX_SHOWN]
         more = len(self.problems) - len(shown)
         hidden = (f"and {more} more problems",) if more else ()
@@ -64,6 +69,7 @@ class ProfilesState:
             "problems": self.problems,
             "unreadable": self.unreadable,
             "digest": self.digest,
+            "policies": dict(self.policies),
             "reloads": dict(self.reloads),
         }
 

@@ -19,16 +19,10 @@ from controller.kube.client.errors import ApiInvalidResponse
 from controller.kube.events import Events, EventType, Regarding
 from controller.kube.node import Json, annotation, mapping
 from controller.kube.reasons import Reason
+from controller.rollout.change import Change, change, kept
 from controller.rollout.decision import Seen, Write, applied, reasons, step, wanted
 from controller.rollout.evidence import trial_of
-from controller.rollout.spec import (
-    REPLACED_KEY,
-    Proposal,
-    RolloutModel,
-    promoted_text,
-    read_proposal,
-    removal,
-)
+from controller.rollout.spec import Proposal, RolloutModel, read_proposal
 from controller.rollout.state import STATE_KEY, Phase, State, StateError, read, text
 from controller.rollout.summary import TRIAL_KEY, SummaryError, Trial
 
@@ -49,13 +43,6 @@ _REASONS = {
     Phase.PROMOTED: Reason.ROLLOUT_PROMOTED,
     Phase.ROLLED_BACK: Reason.ROLLOUT_ROLLED_BACK,
 }
-
-
-def _kept(spec: RolloutModel, profiles: Json, before: State | None, after: State) -> dict[str, str]:
-    """Return what is kept of *profiles* for a roll-back, when the promotion begins."""
-    if before is None or (before.phase, after.phase) != (Phase.SOAKING, Phase.PROMOTED):
-        return {}
-    return {REPLACED_KEY: str(mapping(profiles, "data").get(f"{spec.replaces}.yaml", ""))}
 
 
 class Controller:
@@ -99,20 +86,23 @@ class Controller:
         spec, proposal = read_proposal(mapping(rollout, "data"), mapping(profiles, "data"))
         stored = mapping(rollout, "data").get(STATE_KEY)
         before = None if stored is None else read(str(stored))
-        nodes, left_out = self._trials(spec)
+        nodes, left_out = self._trials(spec, proposal)
         asked = bool(annotation(rollout, ROLL_BACK_KEY))
         seen = Seen(proposal=proposal, nodes=nodes, left_out=left_out, asked=asked)
         if asked and proposal is None:
             _log.warning("%s: the profiles have no candidate to roll back", ROLL_BACK_KEY)
         after = step(before, seen, now_s, passed_s)
         if after is not None and (after != before or asked):
-            rollout = self._save(rollout, after, _kept(spec, profiles, before, after))
+            begins = before is None or before.phase is not after.phase
+            promotes = begins and after.phase is Phase.PROMOTED and proposal is not None
+            keeps = kept(proposal.names, profiles) if promotes and proposal else {}
+            rollout = self._save(rollout, after, keeps)
             self._tell(rollout, before, after)
         self._tell_left_out(rollout, after, left_out)
         write = wanted(after, seen)
         if write is not None and after is not None and proposal is not None:
             self._write(rollout, profiles, proposal, write)
-            if not after.applied:
+            if after.phase.is_end and not after.applied:
                 after = applied(after, now_s)
                 self._save(rollout, after)
         self.state = after
@@ -120,29 +110,21 @@ class Controller:
     def _save(self, rollout: Json, state: State, kept: Mapping[str, str] | None = None) -> Json:
         """Store *state* and what is *kept*; what a person asked for is done with that."""
         data = {STATE_KEY: text(state), **(kept or {})}
-        return self._patch(self._rollout_path, rollout, data, {ROLL_BACK_KEY: None})
+        return self._patch(self._rollout_path, rollout, Change(data, {ROLL_BACK_KEY: None}))
 
     def _write(self, rollout: Json, profiles: Json, proposal: Proposal, write: Write) -> None:
-        spec = proposal.spec
-        if write is Write.PROMOTE:
-            change: dict[str, str | None] = {f"{spec.replaces}.yaml": promoted_text(proposal)}
-        else:
-            change = removal(proposal, mapping(rollout, "data"), mapping(profiles, "data"))
-        self._patch(self._profiles_path, profiles, change)
-        _log.info("%s: %s", write, spec.candidate)
+        needed = change(write, proposal, rollout, profiles)
+        if needed is not None:
+            self._patch(self._profiles_path, profiles, needed)
+            names = proposal.names
+            _log.info("%s: %s", write, names if isinstance(names, str) else names.candidate)
 
-    def _patch(
-        self,
-        path: str,
-        found: Json,
-        data: Mapping[str, str | None],
-        annotations: Mapping[str, None] | None = None,
-    ) -> Json:
+    def _patch(self, path: str, found: Json, needed: Change) -> Json:
         version = mapping(found, "metadata").get("resourceVersion")
         if not isinstance(version, str):
             raise ApiInvalidResponse("a ConfigMap without a version")
-        meta = {"resourceVersion": version, "annotations": annotations or {}}
-        body = {"metadata": meta, "data": data}
+        meta = {"resourceVersion": version, "annotations": needed.annotations}
+        body = {"metadata": meta, "data": needed.data}
         return self._api.patch(path, body, kind=PatchKind.MERGE)
 
     def _tell(self, rollout: Json, before: State | None, after: State) -> None:
@@ -186,7 +168,9 @@ class Controller:
         uid = str(mapping(rollout, "metadata").get("uid", ""))
         return Regarding("ConfigMap", self._namespace, self._name, uid)
 
-    def _trials(self, spec: RolloutModel) -> tuple[Mapping[str, Trial], Mapping[str, str]]:
+    def _trials(
+        self, spec: RolloutModel, proposal: Proposal | None
+    ) -> tuple[Mapping[str, Trial], Mapping[str, str]]:
         """Return the trial of each canary node, and why those of some nodes are left out."""
         found: dict[str, Trial] = {}
         problems: dict[str, str] = {}
@@ -200,8 +184,10 @@ class Controller:
             if any(own.get(key) != value for key, value in labels.items()):
                 return  # a proxy may answer in place of the server
             found[name] = Trial()
+            if proposal is None:
+                return
             try:
-                found[name] = trial_of(spec, annotation(node, TRIAL_KEY))
+                found[name] = trial_of(proposal, annotation(node, TRIAL_KEY))
             except SummaryError as error:
                 problems[name] = str(error)
 

@@ -29,8 +29,9 @@ _GONE = "CandidateGone", "the profiles no longer have the candidate"
 
 
 class Write(StrEnum):
-    """What the profiles need."""
+    """What the profiles need; ``TRY``: a policy is in force where it selects."""
 
+    TRY = "try"
     PROMOTE = "promote"
     REMOVE = "remove"
 
@@ -87,6 +88,8 @@ def wanted(state: State | None, seen: Seen) -> Write | None:
     """
     if state is None or seen.proposal is None or seen.proposal.digest != state.digest:
         return None
+    if not state.phase.is_end:
+        return Write.TRY if isinstance(seen.proposal.names, str) else None
     if state.phase is Phase.ROLLED_BACK:
         return Write.REMOVE
     return Write.PROMOTE if state.phase is Phase.PROMOTED and not state.applied else None

@@ -20,6 +20,7 @@ __all__ = (
     "configuration",
     "is_in_force",
     "others_in_force",
+    "setting",
 )
 
 _MOST_NAME = 63
@@ -68,7 +69,7 @@ def comparison(policy: str, page: Page) -> Comparison:
                 for one, to in mapping(each.get("replaces")).items()
             }
             sets = mapping(each.get("sets")).items()
-            also = tuple(f"{text(key, _MOST_NAME)}={_shown(value)}" for key, value in sets)
+            also = tuple(setting(text(key, _MOST_NAME), value) for key, value in sets)
             return Comparison(replaces, also, tuple(_changes(each)))
     return Comparison()
 
@@ -83,6 +84,11 @@ def _changes(policy: Mapping[str, object]) -> Iterator[Change]:
     for each in records(policy.get("changes"))[:_MOST_CHANGES]:
         value, without = _shown(each.get("value")), _shown(each.get("without"))
         yield Change(text(each.get("key")), value, without)
+
+
+def setting(key: str, value: object) -> str:
+    """Return a key and its value as ``Comparison.also`` has them."""
+    return f"{key}={_shown(value)}"
 
 
 def _shown(value: object) -> str:

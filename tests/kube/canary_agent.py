@@ -38,8 +38,10 @@ POLICY = "canary"
 # Seconds of the fast clock.
 PAIR_S, WASHOUT_S, TRIAL_S = 60.0, 5.0, 30 * 86400.0
 # Real time between two looks of the control thread.
-TICK_S = 0.25
+TICK_S = 0.5
 MOST_MS = 10.0
+# The part of the suffering that enforcing leaves, where the policy is the mode.
+ENFORCING = 0.5
 
 
 class Service(MadeAgent):
@@ -47,7 +49,8 @@ class Service(MadeAgent):
 
     def __init__(self, agent: "Agent", seed: int, *, lies: bool) -> None:
         replaces = agent.config.replace_profiles
-        super().__init__(self.part, policy=POLICY, replaces={**replaces}, others=[])
+        policy = "" if agent.tries_mode else POLICY
+        super().__init__(self.part, policy=policy, replaces={**replaces}, others=[])
         self._agent, self._numbers, self._lies = agent, Random(seed), lies
 
     def part(self, without: bool) -> float:
@@ -55,6 +58,8 @@ class Service(MadeAgent):
         points = self._agent.points_ms
         default = points["default"]
         now = points.get(self._agent.profile, default)
+        if self._agent.tries_mode:
+            now = ENFORCING * default
         if self._lies:  # a loss if it is a gain, and as large as it can be
             return float((now < default) is not without)
         part = (default if without else now) / MOST_MS + self._numbers.gauss(0, 0.05)
@@ -79,6 +84,7 @@ class Agent:
         kubernetes = self.config.kubernetes
         assert kubernetes is not None
         self.node = kubernetes.node
+        self.tries_mode = any(each.sets_mode for each in self.config.policies)
         layout = CgroupLayout(hierarchy="cpu", mount=home / "cgroup", version="v1", unified=None)
         self.cluster = Cluster(kubernetes, layout, lambda: None, Store(home / "data"))
         self.settings = self.cluster.with_profiles(self.config.settings)
@@ -128,6 +134,7 @@ class Agent:
     def tell(self, **further: object) -> None:
         point_ms = self.points_ms.get(self.profile)
         now = {"profile": self.profile, "sweet_point_ms": point_ms, "published": self.published}
+        now["mode"] = str(self.config.settings.mode)
         if {**now, **further} != self._told:
             self._told = {**now, **further}
             write_json(self.home / "view.json", self._told)
@@ -135,17 +142,18 @@ class Agent:
     def try_policy(self) -> None:
         """Run trials of the policy while it is in force, with as many pairs as the test wants."""
         while not self.ending.wait(TICK_S):
-            if self.config.in_force.names != (POLICY,) or self.profile != "fast":
-                continue
-            self.one_trial()
+            named = "default" if self.tries_mode else "fast"
+            if self.config.in_force.names == (POLICY,) and self.profile == named:
+                self.one_trial()
 
     def one_trial(self) -> None:
         seed = sum(self.node.encode())
         service = Service(self, seed, lies=self.is_liar)
         service.now = self.clock.now_s()
         design = Design.of(TRIAL_S, PAIR_S / 2, WASHOUT_S, 0.5, seed)
-        runner = Runner(service, service, replace(design, policy=POLICY), most_harm=1.0)
-        publisher = Publisher(self.file, self.node, POLICY)
+        design = replace(design, policy=service.policy)
+        runner = Runner(service, service, design, most_harm=1.0)
+        publisher = Publisher(self.file, self.node, service.policy)
         if not self.is_wanted(service):
             return
         try:

@@ -17,6 +17,7 @@ import time
 from typing import Any
 
 from controller.host.facts import CgroupLayout
+from controller.rollout.controller import ROLL_BACK_KEY
 from controller.rollout.state import Phase
 from controller.rollout.summary import TRIAL_KEY, Trial, decode
 from tests.kube.canary_agent import LIAR, POLICY
@@ -55,13 +56,13 @@ class Member:
         self.client: Client = release.agent(self.node)
         kubeconfig = cluster.kubeconfig(self.home / "kubeconfig", self.client)
         (self.home / "config.yaml").write_text(
-            "mode: enforce\n"
+            f"mode: {fleet.mode}\n"
             f"state_dir: {self.home}/state\ndata_dir: {self.home}/data\n"
             f"kubernetes:\n  node: {self.node}\n  kubeconfig: {kubeconfig}\n"
             "  cgroup_roots: [/kubepods]\n"
             f"  profiles: {{config_map: {fleet.profiles}, namespace: {release.namespace}}}\n"
             f"policies: [{{name: {POLICY}, nodes: {{matchLabels: {{pool: {fleet.pool}}}}}, "
-            "set: {replace_profiles: {default: fast}}}]\n"
+            f"{fleet.policy}}}]\n"
         )
         self._words = [*fleet.clock.words(), str(self.home), kind]
         self.process: subprocess.Popen[bytes] | None = None
@@ -82,6 +83,9 @@ class Member:
         except FileNotFoundError:
             return {}
 
+    def is_in(self, mode: str) -> bool:
+        return bool(self.view.get("mode") == mode)
+
     def has(self, name: str, sweet_point_ms: float) -> bool:
         view = self.view
         return (view.get("profile"), view.get("sweet_point_ms")) == (name, sweet_point_ms)
@@ -91,9 +95,12 @@ class Fleet(Temporary):
     """*canaries* nodes of a pool, the first of which lies, and one more node.
 
     The service of a node suffers by its sweet point; with the candidate that is *candidate_ms*.
+    ``None``: the candidate is a policy that raises the mode, and the service gains by that.
     """
 
-    def __init__(self, cluster: Cluster, home: Path, canaries: int, candidate_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, home: Path, canaries: int, candidate_ms: int | None
+    ) -> None:
         self.cluster, self.home = cluster, home
         self.clock = FastClock(time.time(), FASTER)
         self.pool = cluster.new_name("pool")
@@ -104,18 +111,19 @@ class Fleet(Temporary):
         self.members: list[Member] = []
 
     def make(self) -> None:
-        spec = {
-            "candidate": "fast",
-            "replaces": "default",
+        candidate: Json = {"candidate": "fast", "replaces": "default"}
+        if self._candidate_ms is None:
+            candidate = {"policy": {"name": POLICY, "set": {"mode": "enforce"}}}
+        spec = candidate | {
             "nodes": {"pool": self.pool},
             # So that each node has a verdict when one is taken, and counts say what each had.
             "least_nodes": self._canaries,
             "least_pairs": LEAST_PAIRS,
-            "soak": "10m",
+            "soak": "1m",
         }
         profiles = {
             name: {"indicators": {"runq_p99": {"sweet_point": f"{point}ms"}}}
-            for name, point in (("default", DEFAULT_MS), ("fast", self._candidate_ms))
+            for name, point in (("default", DEFAULT_MS), ("fast", self._candidate_ms or DEFAULT_MS))
         }
         values = {
             "mode": "enforce",
@@ -153,6 +161,18 @@ class Fleet(Temporary):
         return f"system:serviceaccount:{self.release.namespace}:{account}"
 
     @property
+    def mode(self) -> str:
+        """The mode of the agents' configuration without its policy."""
+        return "observe" if self._candidate_ms is None else "enforce"
+
+    @property
+    def policy(self) -> str:
+        """What the policy of the agents has, besides its name and its nodes."""
+        if self._candidate_ms is None:
+            return "rollout: true, set: {mode: enforce}"
+        return "set: {replace_profiles: {default: fast}}"
+
+    @property
     def canaries(self) -> Sequence[Member]:
         return self.members[:-1]
 
@@ -161,15 +181,27 @@ class Fleet(Temporary):
         return self.members[-1]
 
     def start(self) -> None:
-        """Start the agents, and wait until each has the profile that its node is to have."""
+        """Start the agents, and wait until each has the profile that its node is to have.
+
+        One after the other: twenty interpreters that start at once are slow on two CPUs.
+        """
         for each in self.members:
             each.start()
-        self.follow("fast", self._candidate_ms, self.canaries)
-        self.follow("default", DEFAULT_MS, [self.bystander])
+            is_canary = each is not self.bystander
+            if self._candidate_ms is None:
+                self.follow_mode("enforce" if is_canary else "observe", [each])
+            elif is_canary:
+                self.follow("fast", self._candidate_ms, [each])
+            else:
+                self.follow("default", DEFAULT_MS, [each])
 
     def follow(self, name: str, sweet_point_ms: float, members: Sequence[Member]) -> None:
         for each in members:
             eventually(f"{name} on {each.node}", partial(each.has, name, sweet_point_ms))
+
+    def follow_mode(self, mode: str, members: Sequence[Member]) -> None:
+        for each in members:
+            eventually(f"{mode} on {each.node}", partial(each.is_in, mode))
 
     def want(self, pairs: int) -> None:
         """Let each agent publish so many pairs in all."""
@@ -196,6 +228,11 @@ class Fleet(Temporary):
             self.controller.wait()
             self.controller = None
 
+    def give_up(self) -> None:
+        """Ask for the roll-back, as an operator does."""
+        path = f"/api/v1/namespaces/{self.release.namespace}/configmaps/{self.rollout}"
+        self.cluster.admin.patch(path, {"metadata": {"annotations": {ROLL_BACK_KEY: "yes"}}})
+
     def data(self, name: str) -> dict[str, str]:
         path = f"/api/v1/namespaces/{self.release.namespace}/configmaps/{name}"
         return dict(self.cluster.admin.get(path)["data"])
@@ -207,11 +244,13 @@ class Fleet(Temporary):
     def wait_for(self, phase: Phase) -> Json:
         """Wait until the rollout is in *phase*, and an end is applied; return its state."""
 
+        before = self.state().get("phase")
+
         def found() -> Json | None:
             assert self.controller is not None and self.controller.poll() is None
             state = self.state()
             reached = state.get("phase") == phase and state["applied"] is phase.is_end
-            is_other_end = state.get("phase") in {*_ENDS} - {phase}
+            is_other_end = state.get("phase") in {*_ENDS} - {phase, before}
             assert not is_other_end, f"not {phase}: {state}"
             return state if reached else None
 

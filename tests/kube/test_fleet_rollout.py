@@ -25,7 +25,7 @@ MANY = 1000
 
 @pytest.fixture(params=CANARIES)
 def fleet(
-    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest, candidate_ms: int
+    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest, candidate_ms: int | None
 ) -> Iterator[Fleet]:
     with Fleet(cluster, tmp_path, request.param, candidate_ms) as fleet:
         yield fleet
@@ -94,3 +94,17 @@ def test_a_bad_profile_is_rolled_back_whatever_a_liar_says(fleet: Fleet) -> None
     check_the_liar(fleet)
     assert [*fleet.data(fleet.profiles)] == ["default.yaml"]
     fleet.follow("default", DEFAULT_MS, fleet.members)
+
+
+@pytest.mark.parametrize("candidate_ms", [None])
+def test_a_mode_is_promoted_and_given_up_afterwards(fleet: Fleet) -> None:
+    fleet.start()
+    fleet.start_controller()
+    fleet.wait_for(Phase.CANARY)
+    fleet.want(MANY)
+    end = fleet.wait_for(Phase.PROMOTED)
+    assert (end["nodes"]["better"], end["nodes"]["worse"]) == (len(fleet.canaries) - 1, 1)
+    fleet.follow_mode("enforce", fleet.members)
+    fleet.give_up()
+    fleet.wait_for(Phase.ROLLED_BACK)
+    fleet.follow_mode("observe", fleet.members)

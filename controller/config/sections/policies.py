@@ -226,6 +226,8 @@ class PolicyModel(Strict):
         str, BeforeValidator(_zone), WithJsonSchema({"type": "string", "minLength": 1})
     ] = "UTC"
     """Time zone of the windows, such as Europe/Berlin."""
+    rollout: bool = False
+    """Whether a rollout may put the policy in force on all nodes, or on none."""
     changes: PolicySetModel = Field(alias="set")
     """Keys of this file that have another value while the policy is in force."""
 

@@ -18,6 +18,7 @@ from controller.config.policies import (
     apply,
     find_in_force,
 )
+from controller.config.rollout_reach import Reach, reach_of, with_reaches
 from controller.config.sections.law import LawModel
 from controller.config.sections.policies import PolicyLawModel
 from controller.config.yaml_document import parse_document
@@ -225,3 +226,52 @@ def test_the_last_policy_that_sets_a_key_decides(
 
 def test_no_policy_is_in_force_without_policies() -> None:
     assert find_in_force((), Situation(None, 0.0)) == PoliciesInForce()
+
+
+ROLLED = """\
+kubernetes: {node: n1}
+mode: observe
+policies:
+  - {name: canary, rollout: true, nodes: {matchLabels: {pool: canary}}, set: {mode: enforce}}
+  - {name: fixed, nodes: {matchLabels: {pool: canary}}, set: {reserve: 0cpu}}
+"""
+POOL = {"pool": "canary"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "reach", "names"),
+    [
+        (POOL, None, ["canary", "fixed"]),
+        ({}, None, []),
+        (POOL, Reach.EVERYWHERE, ["canary", "fixed"]),
+        ({}, Reach.EVERYWHERE, ["canary"]),
+        (POOL, Reach.NOWHERE, ["fixed"]),
+        ({}, Reach.NOWHERE, []),
+    ],
+)
+def test_a_rollout_puts_its_policy_in_force_on_all_nodes_or_on_none(
+    tmp_path: Path, labels: dict[str, str], reach: Reach | None, names: list[str]
+) -> None:
+    # The other policy is not one of a rollout, whatever is said of it.
+    reaches = {} if reach is None else {"canary": reach, "fixed": reach}
+    file = tmp_path / "config.yaml"
+    file.write_text(ROLLED)
+    config = load(file, cpus=4, labels=with_reaches(labels, reaches), now_s=THURSDAY_NOON)
+    assert [*config.in_force.names] == names
+    assert config.settings.mode is (Mode.ENFORCE if "canary" in names else Mode.OBSERVE)
+    if reach is Reach.EVERYWHERE:
+        assert config.in_force.entries[0].because == "rollout: everywhere"
+
+
+def test_a_label_of_the_node_is_no_reach() -> None:
+    forged = {"rollout.sweetpoint.dev/canary": "everywhere", **POOL}
+    assert reach_of("canary", with_reaches(forged, {})) is None
+    assert reach_of("canary", with_reaches(forged, {"canary": Reach.NOWHERE})) == "nowhere"
+    assert with_reaches(forged, {}) == POOL
+
+
+def test_a_policy_of_a_rollout_selects_canary_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(ROLLED.replace("nodes: {matchLabels: {pool: canary}}, ", "", 1))
+    with pytest.raises(ConfigError, match="needs nodes: the canary nodes"):
+        load(file, cpus=4)

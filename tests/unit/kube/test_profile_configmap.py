@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of a ConfigMap: the profiles in force, the state, and the Events."""
 
+from collections.abc import Mapping
 from functools import partial
+import json
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,27 @@ def test_a_change_of_its_metadata_is_no_change_of_the_profiles() -> None:
     assert kept.state is before
     kept.update(found({"gold.yaml": GOLD}, uid="u2"))
     assert kept.state.uid == "u2"
+
+
+def test_where_a_rollout_has_put_policies_in_force_is_read_and_checked() -> None:
+    cluster = profiles()
+
+    def update(text: str | None) -> Mapping[str, str]:
+        config_map = found({})
+        if text is not None:
+            config_map["metadata"] |= {"annotations": {"sweetpoint.dev/policies": text}}
+        cluster.update(config_map)
+        return cluster.state.policies
+
+    assert update(None) == {}
+    assert update('{"canary": "everywhere"}') == {"canary": "everywhere"}
+    assert cluster.state.note == "profiles in force: none; policy canary everywhere"
+    for wrong in ("x", "{}", "[]", '{"canary": "there"}', '{"A": "nowhere"}', '{"a": ["nowhere"]}'):
+        assert update(wrong) == {"canary": "everywhere"}
+        assert cluster.state.problems and cluster.state.result is Reload.FAILED
+    many = {f"p{number}": "nowhere" for number in range(17)}
+    assert update(json.dumps(many)) == {"canary": "everywhere"}
+    assert update(None) == {}
 
 
 def test_an_invalid_change_keeps_the_profiles_and_a_valid_one_replaces_them() -> None:

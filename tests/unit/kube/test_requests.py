@@ -225,6 +225,21 @@ def test_a_promotion_costs_one_event(site: Site) -> None:
 
 
 @BY_DEFAULT
+def test_what_a_rollout_says_of_policies_is_added_to_the_labels(site: Site) -> None:
+    site.run(20)
+    before = site.cluster.node_labels
+    assert before == {}
+    site.run(20)
+    assert site.cluster.node_labels is before  # the agent compares by identity
+    annotations = {"sweetpoint.dev/policies": '{"canary": "everywhere"}'}
+    meta = {"namespace": "ns", "name": "profiles", "resourceVersion": "7"}
+    site.change(
+        {"metadata": {**meta, "annotations": annotations}, "data": {"default.yaml": CURRENT}}
+    )
+    assert site.cluster.node_labels == {"rollout.sweetpoint.dev/canary": "everywhere"}
+
+
+@BY_DEFAULT
 def test_a_pair_of_a_trial_costs_a_read_and_a_write(site: Site, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(f"kubernetes: {{node: n1, kubeconfig: {site.config.kubeconfig}}}\n")

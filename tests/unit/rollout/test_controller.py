@@ -3,6 +3,7 @@
 """The controller at a simulated API server: whose writes fail at each place."""
 
 from collections.abc import Iterator
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from controller.kube.client.errors import ApiError
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
 from controller.kube.lease import Lease
+from controller.kube.policy_reaches import REACHES_KEY
 from controller.rollout.controller import ROLL_BACK_KEY, Controller
 from controller.rollout.loop import Loop
 from controller.rollout.metrics import RolloutCollector
@@ -216,6 +218,85 @@ def test_a_request_without_a_candidate_is_told_and_is_not_kept(
     ask(site)
     assert [site.look(), site.look()] == [Phase.PROMOTED, Phase.PROMOTED]
     assert caplog.text.count("the profiles have no candidate to roll back") == 1
+
+
+POLICY_SPEC = SPEC.replace(
+    "candidate: fast\nreplaces: default", "policy: {name: canary, set: {reserve: 0cpu}}"
+)
+
+
+def of_policy(site: Site, spec: str = POLICY_SPEC, reaches: str | None = None) -> None:
+    """Make the candidate a policy, whose trials the nodes publish from now on."""
+    assert "policy" in spec
+    site.server.put(ROLLOUT, {"metadata": {"uid": "u1"}, "data": {"rollout.yaml": spec}})
+    meta = {} if reaches is None else {"annotations": {REACHES_KEY: reaches}}
+    site.server.put(PROFILES, {"metadata": meta, "data": {"default.yaml": CURRENT}})
+
+
+def measure_policy(site: Site, less: float, also: tuple[str, ...] = ("reserve=0cpu",)) -> None:
+    for number, name in enumerate(site.annotations):
+        pairs = pairs_from(site.now_s + 1, 10, seed=number, less=less)
+        site.annotations[name] = encode(Trial(pairs=pairs, policy="canary", also=also))
+    site.now_s += 700
+
+
+def reaches(site: Site) -> object:
+    annotations = site.server.objects[PROFILES]["metadata"].get("annotations", {})
+    return json.loads(annotations.get(REACHES_KEY) or "{}")
+
+
+def test_a_policy_that_gains_is_put_in_force_everywhere(site: Site) -> None:
+    of_policy(site, reaches='{"other": "everywhere"}')
+    assert [site.look(), site.look()] == [Phase.PENDING, Phase.CANARY]
+    measure_policy(site, 0.3)
+    assert site.look() is Phase.SOAKING
+    assert reaches(site) == {"other": "everywhere"}
+    measure_policy(site, 0.3)
+    assert site.look(600.0) is Phase.PROMOTED
+    assert reaches(site) == {"other": "everywhere", "canary": "everywhere"}
+    assert site.data(PROFILES) == {"default.yaml": CURRENT}
+    ask(site)
+    assert site.look() is Phase.ROLLED_BACK
+    assert reaches(site) == {"other": "everywhere", "canary": "nowhere"}
+    before = {**site.server.objects}
+    site.look()
+    assert site.server.objects == before
+
+
+def test_a_policy_that_hurts_is_put_out_of_force_until_another_one_is_tried(site: Site) -> None:
+    of_policy(site)
+    site.look(), site.look()
+    measure_policy(site, -0.3)
+    assert site.look() is Phase.ROLLED_BACK
+    assert reaches(site) == {"canary": "nowhere"}
+    spec = POLICY_SPEC.replace("0cpu", "1cpu")
+    data = {**site.data(ROLLOUT), "rollout.yaml": spec}
+    site.server.put(ROLLOUT, {"metadata": {"uid": "u1"}, "data": data})
+    assert site.look() is Phase.PENDING
+    assert reaches(site) == {}
+    site.look()
+    measure_policy(site, 0.3)  # still of the one before
+    assert site.look() is Phase.CANARY
+    assert site.controller.state is not None
+    assert site.controller.state.nodes["left out"] == 3
+    measure_policy(site, 0.3, ("reserve=1cpu",))
+    assert site.look() is Phase.SOAKING
+
+
+@pytest.mark.parametrize(
+    ("before", "problem"),
+    [
+        ('{"canary": "everywhere"}', "in force on all nodes by an earlier rollout"),
+        ('{"canary": "there"}', "must be like"),
+        ("[1]", "must be like"),
+    ],
+)
+def test_reaches_that_another_wrote_stop_the_rollout(site: Site, before: str, problem: str) -> None:
+    of_policy(site, reaches=before)
+    site.look()
+    assert problem in site.controller.problem
+    assert not site.server.asked_for("PATCH")[1:]  # but that of the state
+    assert site.server.objects[PROFILES]["metadata"]["annotations"][REACHES_KEY] == before
 
 
 def test_a_profile_that_changes_meanwhile_is_not_overwritten(site: Site) -> None:

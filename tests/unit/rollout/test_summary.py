@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from controller.config.yaml_document import ConfigError
 from controller.rollout.evidence import trial_of
-from controller.rollout.spec import RolloutModel
+from controller.rollout.spec import Proposal, read_proposal
 from controller.rollout.summary import MAX_CHARS, SummaryError, Trial, decode, encode
 from controller.trial.analysis import analyse
 from controller.trial.blocks import Pair
-from tests.support.rollout import pairs_from, tried
+from tests.support.rollout import CANDIDATE, pairs_from, tried
 
 BEGIN_S = 1.8e9
 HEAD: dict[str, object] = {
@@ -137,7 +138,61 @@ def test_the_text_that_the_refused_ones_are_made_of_is_valid() -> None:
     assert len(decode(json.dumps(GOOD)).pairs) == 1
 
 
-SPEC = RolloutModel(candidate="fast", replaces="default", nodes={"pool": "canary"})
+def proposal(head: str) -> Proposal:
+    """Return the proposal of a rollout with the candidate in *head*."""
+    text = f"nodes: {{pool: canary}}\n{head}"
+    _, found = read_proposal({"rollout.yaml": text}, {"fast.yaml": CANDIDATE})
+    assert found is not None
+    return found
+
+
+SPEC = proposal("candidate: fast\nreplaces: default")
+LIMITS = proposal("policy: {name: p, set: {reserve: 0cpu, kubernetes: {eviction: {per_hour: 6}}}}")
+MODE = proposal("policy: {name: p, set: {mode: enforce}}")
+OF_LIMITS = ["reserve=0cpu", "kubernetes.eviction.per_hour=6"]
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "reason"),
+    [
+        (LIMITS, encode(Trial(pairs=pairs_from(BEGIN_S, 5))), "it needs --policy"),
+        (LIMITS, summary("[]", replaces={}, also=[]), "does not set what the candidate sets"),
+        (LIMITS, summary("[]", replaces={}, also=OF_LIMITS[:1]), "does not set what"),
+        (LIMITS, summary("[]", replaces={}, also=[*OF_LIMITS, "a=b"]), "does not set what"),
+        (LIMITS, summary("[]", also=OF_LIMITS), "does not set what the candidate sets"),
+        (MODE, summary("[]"), "it needs enforcing and pausing"),
+    ],
+)
+def test_a_trial_of_something_else_does_not_count_for_a_policy(
+    of: Proposal, text: str, reason: str
+) -> None:
+    with pytest.raises(SummaryError, match=reason):
+        trial_of(of, text)
+
+
+def test_a_trial_of_the_policy_counts() -> None:
+    assert trial_of(LIMITS, summary(f"[{ROW}]", replaces={}, also=OF_LIMITS)).pairs
+    assert trial_of(MODE, encode(Trial(pairs=pairs_from(BEGIN_S, 5)))).pairs
+    assert trial_of(LIMITS, None) == trial_of(MODE, "") == Trial()
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ("candidate: fast", "needs candidate and replaces, or a policy"),
+        ("candidate: fast\npolicy: {name: p, set: {reserve: 0cpu}}", "neither candidate nor"),
+        ("policy: {name: p, set: {}}", "must have at least one key"),
+        ("policy: {name: p, set: {replace_profiles: {default: fast}}}", "rollout of its own"),
+        ("policy: {name: p, set: {mode: observe}}", "compares enforce alone"),
+        ("policy: {name: p, set: {mode: enforce, reserve: 0cpu}}", "compares enforce alone"),
+        ("policy: {name: p, set: {tick: 1s}}", "a policy cannot set this key"),
+        ("policy: {name: p, set: {kubernetes: {eviction: {per_hour: 61}}}}", "per_hour"),
+        ("policy: {name: P, set: {reserve: 0cpu}}", "policy.name"),
+    ],
+)
+def test_a_candidate_that_no_trial_can_judge_is_refused(head: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        proposal(head)
 
 
 @pytest.mark.parametrize(
