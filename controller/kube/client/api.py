@@ -16,6 +16,7 @@ from enum import StrEnum
 import json
 import logging
 from pathlib import Path
+from random import Random
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,9 @@ _UNAUTHORIZED = (
 # Interval of reading credentials again. kubelet renews a projected token when a fifth of its
 # lifetime, which is at least ten minutes, is left.
 _RELOAD_S = 60.0
+# Parts of silence_s. One event reaches the watches of all nodes at once, which are silent together
+# after it; they must not be resumed together.
+_SILENCE = (0.8, 1.0)
 _ABORT_WITHIN_S, _ABORT_EVERY_S = 2.0, 0.05
 
 
@@ -63,9 +67,10 @@ class Limits:
 
     ``connect_s``: for the connection. ``answer_s``: for a whole request up to the last byte of the
     response; ``list_s``: the same for a list. ``silence_s``: a watch ends after this time without
-    data, because its connection may be dead; a server whose objects change sends a bookmark about
-    every minute (bookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher). ``gather_s``: events
-    of a watch that arrive within this time of an event are read together with it.
+    data, or after down to four fifths of it, because its connection may be dead. A server whose
+    objects change sends a bookmark about every minute (bookmarkFrequency in
+    k8s.io/apiserver/pkg/storage/cacher). ``gather_s``: events of a watch that arrive within this
+    time of an event are read together with it.
     """
 
     connect_s: float = 5.0
@@ -88,6 +93,7 @@ class Api:
     def __init__(self, kubeconfig: Path | None = None, limits: Limits | None = None) -> None:
         self._kubeconfig = kubeconfig
         self._limits = limits or Limits()
+        self._random = Random()  # noqa: S311 - jitter needs no secure source
         self._lock = threading.Lock()
         self._loaded: tuple[float, Server] | None = None
         self._requests: dict[int, Request] = {}
@@ -180,7 +186,9 @@ class Api:
     ) -> Iterator["Response"]:
         ident = threading.get_ident()
         request = self._requests[ident] = Request()
-        silence_s = self._limits.silence_s if watch else limit_s
+        silence_s = limit_s
+        if watch:
+            silence_s = self._limits.silence_s * self._random.uniform(*_SILENCE)
         try:
             server = self._server()
             request.start_deadline(limit_s)

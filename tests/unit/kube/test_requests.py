@@ -24,6 +24,8 @@ from controller.core.model import Mode, Snapshot
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout
 from controller.host.store import Store
+from controller.kube.client.api import _SILENCE, Limits
+from controller.kube.client.watch import _LIST_AFTER
 from controller.kube.cluster import Cluster
 from controller.trial.comparison import Comparison
 from tests.support.kube.api_stand_in import ApiStandIn, Asked
@@ -222,6 +224,31 @@ def test_a_promotion_costs_one_event(site: Site) -> None:
     found = site.run(60)
     assert site.profiles() == ["default"]
     assert found == {"create events.k8s.io/v1/namespaces/ns/events": 1}
+
+
+def after_one_event(agents: int, silence: tuple[float, float]) -> Counter[int]:
+    """Return the requests by second of an hour after an event that reaches *agents* at once.
+
+    It is the schedule of one watch of each, whose kind does not change any more. *silence*: the
+    parts of its longest silence, at random.
+    """
+    random, found = Random(1), Counter[int]()
+    for _ in range(agents):
+        now_s, silences = 0.0, 0
+        while now_s < HOUR_S:
+            now_s += Limits().silence_s * random.uniform(*silence) + random.uniform(0, 1)
+            silences += 1
+            found[int(now_s)] += 2 if silences % _LIST_AFTER == 0 else 1
+    return found
+
+
+def test_five_thousand_agents_do_not_ask_together() -> None:
+    found, together = after_one_event(5000, _SILENCE), after_one_event(5000, (1.0, 1.0))
+    assert found.total() / HOUR_S / 5000 <= 0.015
+    most, later = max(found.values()), max(found[second] for second in range(1800, HOUR_S))
+    print(most, later, max(together.values()))
+    assert most <= 500 and later <= 200
+    assert max(together.values()) > 5000
 
 
 @BY_DEFAULT
