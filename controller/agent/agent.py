@@ -148,6 +148,9 @@ class Agent:
             self._history = History(loaded.data_dir, loaded.history)
         self._http = self._serve(loaded)
         self._arrivals = Arrivals(loaded.nri)
+        # Before the probes are loaded, which takes seconds on a busy machine. No container waits
+        # before the first tick.
+        self._arrivals.follow(loaded.settings.mode is Mode.ENFORCE and not options.once)
         self._node = Node(loaded, self._store, lambda: self._arrivals.pods)
         self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
         self._candidates = Candidates(loaded.state_dir)
@@ -177,7 +180,6 @@ class Agent:
         self._sources = Sources(self._node.warn_of_source)
         self._problems = SourceProblems(self._node.sampler)
         self._weight = OwnWeight()
-        self._arrivals.follow(self._enforces)
         source.keep()
 
     @property

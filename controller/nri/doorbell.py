@@ -12,6 +12,7 @@ The answer is always empty. An adjustment in it would become a part of the speci
 runtime keeps, and the runtime would write it again after this agent has ended. So the executor
 writes, with the journal. The doorbell decides nothing, and no container waits for it longer than
 ``answer_within_s``. Where ticks are late three times in a minute, it answers at once for a minute.
+Before the first tick it answers at once as well: it connects while the agent still starts.
 """
 
 from collections import deque
@@ -100,6 +101,7 @@ class Doorbell:
         self._condition = threading.Condition()
         # Rings so far, those that a tick has begun for, and those whose tick is over.
         self._rung = self._begun = self._ended = 0
+        self._ticks_run = False
         self._late_s: deque[float] = deque(maxlen=_MOST_LATE)
         self._closing = threading.Event()
         self._socket: socket.socket | None = None
@@ -125,6 +127,7 @@ class Doorbell:
     def begin(self) -> bool:
         """Note that a tick begins; return whether a container came since the last one did."""
         with self._condition:
+            self._ticks_run = True
             before, self._begun = self._begun, self._rung
             self.arrived = frozenset(self._arriving)
             self._arriving.clear()
@@ -236,7 +239,9 @@ class Doorbell:
 
     @property
     def _is_patient(self) -> bool:
-        """Whether the runtime waits: not for a minute after three late ticks within one."""
+        """Whether the runtime waits: from the first tick on, not while ticks are late."""
+        if not self._ticks_run:
+            return False
         late_s = self._late_s
         often = len(late_s) == _MOST_LATE and late_s[-1] - late_s[0] < _IMPATIENT_S
         return not often or time.monotonic() - late_s[-1] > _IMPATIENT_S

@@ -11,6 +11,7 @@ from tests.kube.client import Json
 from tests.kube.cluster import resources
 from tests.kube.real_node import RealNode
 from tests.kube.release import Release
+from tests.support.cgroups import children_of
 
 __all__ = (
     "HOG",
@@ -22,6 +23,7 @@ __all__ = (
     "is_idle",
     "is_squeezed",
     "kill_agent",
+    "kill_child",
     "profile",
     "start_pods",
     "wait_for_idle",
@@ -117,6 +119,14 @@ def kill_agent(release: Release) -> None:
             # containerd kills the others as soon as the first one has ended.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
+
+
+def kill_child(release: Release) -> None:
+    """Kill the agent of the agent's pod, but not its guardian, which starts another one."""
+    pids = set(agent_pids(release))
+    (guardian,) = (pid for pid in pids if not pids.isdisjoint(children_of(pid)))
+    for pid in children_of(guardian):
+        os.kill(pid, signal.SIGKILL)
 
 
 def without_levels(knobs: dict[str, str]) -> dict[str, str]:

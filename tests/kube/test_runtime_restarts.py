@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.kube.hogs import LAW, agent_pids, kill_agent, wait_for_idle
+from tests.kube.hogs import LAW, agent_pids, kill_agent, kill_child, wait_for_idle
 from tests.kube.real_node import RealNode
 from tests.kube.release import Release
 from tests.kube.told import answered, answers, doorbell, is_connected
@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.kube]
 
 TOLD = {"nri": {"mount": True}, "config": {"law": LAW}}
 PODS, RESTARTS, MOST_S = 20, 20, 5.0
+AGENT_S = 10.0
+REGISTERED = "the runtime tells new containers before they run"
 LATER_PODS = 5
 
 
@@ -117,3 +119,17 @@ def test_pods_start_after_the_agent_was_killed(release: Release, busy: str) -> N
     print(f"\nafter a kill: {took_s} s, before: {usual_s} s; connected within {again_s:.1f} s")
     told_of_another(release, busy)
     wait_for_idle(release, busy)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("release", [TOLD], indirect=True)
+def test_the_next_agent_of_the_guardian_is_connected_soon(release: Release, busy: str) -> None:
+    node = release.node
+    node.wait("the plugin to be known", lambda: is_connected(release))
+    before = release.log().count(REGISTERED)
+    kill_child(release)
+    began_s = time.monotonic()
+    node.wait("the next plugin", lambda: release.log().count(REGISTERED) > before)
+    took_s = time.monotonic() - began_s
+    print(f"\nafter a kill of the agent alone: connected within {took_s:.1f} s\n{release.log()}")
+    assert took_s <= AGENT_S

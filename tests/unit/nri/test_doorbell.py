@@ -41,6 +41,8 @@ def doorbell(
     doorbell = Doorbell(
         listener.getsockname(), getattr(request, "param", NEVER_S), lambda: woken.put(None)
     )
+    doorbell.begin()  # the first tick
+    doorbell.end()
     yield doorbell
     doorbell.close()
 
@@ -158,6 +160,27 @@ def test_a_tick_that_began_before_is_not_enough(
         doorbell.begin()
         doorbell.end()
         assert runtime.answer() == (1, b"")
+
+
+def test_before_the_first_tick_no_container_waits(
+    listener: socket.socket, woken: "queue.Queue[None]"
+) -> None:
+    doorbell = Doorbell(listener.getsockname(), 2 * NEVER_S, lambda: woken.put(None))
+    with contextlib.closing(doorbell), Runtime(listener) as runtime:
+        runtime.accept()
+        for stream in (1, 3, 5):
+            runtime.ask(stream, "StartContainer", start("u-1"))
+            assert runtime.answer() == (stream, b"")
+            woken.get(timeout=DEADLINE_S)
+        assert doorbell.begin()
+        doorbell.end()
+        # These answers are no reason to answer at once later.
+        runtime.ask(7, "StartContainer", start("u-2"))
+        woken.get(timeout=DEADLINE_S)
+        assert doorbell.begin()
+        doorbell.end()
+        assert runtime.answer() == (7, b"")
+        eventually("an answer is counted", lambda: doorbell.state.in_time == 1)
 
 
 @pytest.mark.parametrize("doorbell", [0.01], indirect=True)
