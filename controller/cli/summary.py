@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from controller.cli.policy_text import PoliciesSummary, policy_lines, summarize_policies
+from controller.cli.summary_classes import ClassSummary, class_rows, summarize_classes
 from controller.config.indicator import format_value
 from controller.config.load import Config
 from controller.config.workload_rules import is_pattern
@@ -38,6 +39,9 @@ _KNOBS: tuple[tuple[tuple[Knob, ...], str, Channel], ...] = (
     ((Knob.MEMORY_HIGH,), "memory.high", Channel.MEMORY),
     ((Knob.IO_WEIGHT, Knob.IO_MAX), "io.max, io.weight", Channel.IO),
 )
+# Of nodes of Kubernetes; no loop moves it.
+_ISOLATION = ((Knob.CPUSET,), "cpuset.cpus", Channel.CPU)
+_STANDING = (Knob.MEMORY_MAX, Knob.CPUSET)
 _LINK_INDICATORS = (IndicatorName.NET_BACKLOG, IndicatorName.NET_DROPS)
 _PRESSURE = (IndicatorName.PSI_CPU, IndicatorName.PSI_MEMORY, IndicatorName.PSI_IO)
 _COUNTED: Mapping[IndicatorName, tuple[str, ...]] = {
@@ -85,12 +89,14 @@ class KnobSummary:
     """A knob, or several that the host has together; ``have`` is ``None`` if it is not known.
 
     ``off``: why it is not used, by the host, the configuration or the profiles; empty if it is.
+    ``now``: what it follows now, empty where the loops decide.
     """
 
     knob: str
     channel: str
     have: bool | None
     off: str = ""
+    now: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +127,7 @@ class Summary:
     pods: PodsSummary | None
     profiles: tuple[ProfileSummary, ...]
     knobs: tuple[KnobSummary, ...]
+    classes: tuple[ClassSummary, ...]
     blocked: Mapping[str, tuple[str, ...]]
 
 
@@ -150,6 +157,7 @@ def summarize(config: Config, mountinfo: str | None = None) -> Summary:
         pods=_pods(config, layout),
         profiles=profiles,
         knobs=tuple(_knobs(config, profiles, facts)),
+        classes=tuple(summarize_classes(config, facts)),
         blocked={
             mode: tuple(f.name for f in required if f.have is False and mode in f.modes)
             for mode in ("observe", "enforce")
@@ -266,20 +274,22 @@ def _knobs(
     in_use = {each.channel for profile in profiles for each in profile.indicators if not each.off}
     if "by evidence" in in_use:
         in_use.update(map(str, Channel))
-    for knobs, name, channel in _KNOBS:
+    isolation = () if config.kubernetes is None else (_ISOLATION,)
+    for knobs, name, channel in (*_KNOBS, *isolation):
         fact = facts.get(name)
         have = None if fact is None else fact.have
         off = "" if have or fact is None else fact.detail
         if not off:
             off = _turned_off(knobs[0], config)
         # Without a sweet point.
-        standing = Knob.MEMORY_MAX in knobs or (
+        standing = knobs[0] in _STANDING or (
             Knob.SCHED_IDLE in knobs
             and any(config.settings.profiles[each.name].sched_idle for each in profiles)
         )
         if not off and not standing and channel not in in_use:
             off = f"no sweet point for the {channel} channel"
-        yield KnobSummary(knob=", ".join(knobs), channel=str(channel), have=have, off=off)
+        now = fact.detail if fact is not None and knobs[0] is Knob.CPUSET and not off else ""
+        yield KnobSummary(knob=", ".join(knobs), channel=str(channel), have=have, off=off, now=now)
 
 
 def _turned_off(knob: Knob, config: Config) -> str:
@@ -292,6 +302,9 @@ def _turned_off(knob: Knob, config: Config) -> str:
         return "memory: guard is false"
     if knob is Knob.TC_CEILING and config.network is None:
         return "no section network"
+    kubernetes = config.kubernetes
+    if knob is Knob.CPUSET and kubernetes is not None and not kubernetes.static_isolation:
+        return "kubernetes: static_isolation is false"
     return ""
 
 
@@ -314,6 +327,8 @@ def render(summary: Summary) -> str:
         lines += [f"  left out: {printable(text)}" for text in summary.left_out[:3]]
     lines += ["Sweet points", *_table(_indicator_rows(summary))]
     lines += ["Knobs of best-effort work on this host", *_table(map(_knob_row, summary.knobs))]
+    if summary.classes:
+        lines += ["Classes of other workloads", *_table(class_rows(summary.classes))]
     for missing in dict.fromkeys(summary.blocked.values()):
         modes = [mode for mode, each in summary.blocked.items() if each == missing]
         text = f"missing {', '.join(missing)}" if missing else "nothing is missing"
@@ -337,7 +352,7 @@ def _indicator_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
 
 def _knob_row(knob: KnobSummary) -> tuple[str, ...]:
     state = "used" if knob.have else "unknown"
-    return knob.knob, knob.channel, "off" if knob.off else state, knob.off
+    return knob.knob, knob.channel, "off" if knob.off else state, knob.off or knob.now
 
 
 def _table(rows: Iterator[tuple[str, ...]]) -> list[str]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from controller.cli import summary as summary_module
 from controller.cli.main import main
 from controller.cli.summary import render, summarize
 from controller.config.load import load
+from controller.doctor.fact import Fact
 
 HOST = """\
 workloads:
@@ -109,6 +111,44 @@ def test_pods_of_a_node(tmp_path: Path, mountinfo: str) -> None:
     # Pods can select any profile.
     assert {each.name for each in summary.profiles} >= {"default", "nginx", "redis", "memcached"}
     assert "Pods of node n1: 1 now (/kubepods)" in render(summary)
+
+
+CLASSES = """\
+kubernetes: {node: n1}
+resctrl: {classes: {front: {l3: ["0%", "50%"], mb: "30%"}}}
+io: {classes: {logs: {weight: 50, limits: {/dev/sdx: {read: 10MB/s}}}}}
+"""
+
+
+@pytest.mark.parametrize("have", [False, True])
+def test_classes_and_the_cpus_of_one_pod_alone(
+    tmp_path: Path, mountinfo: str, have: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("resctrl", "io.max, io.weight", "cpuset.cpus")
+    facts = [
+        Fact(name=name, have=have, detail=f"as {name} is", needed_for="", how="") for name in names
+    ]
+    monkeypatch.setattr(summary_module, "find_knobs", lambda: tuple(facts))
+    summary = summarize(load(write(tmp_path, CLASSES)), mountinfo)
+    off = ("", "") if have else ("as resctrl is", "as io.max, io.weight is")
+    assert [(each.name, each.limits, each.off) for each in summary.classes] == [
+        ("front", "l3 0% to 50%, mb 30%", off[0]),
+        ("logs", "weight 50, limits on /dev/sdx", off[1]),
+    ]
+    isolation = summary.knobs[-1]
+    assert (isolation.knob, isolation.have) == ("cpuset.cpus", have)
+    assert (isolation.now if have else isolation.off) == "as cpuset.cpus is"
+    lines = render(summary).splitlines()
+    (line,) = (each.split() for each in lines if each.startswith("  cpuset.cpus "))
+    assert line == ["cpuset.cpus", "cpu", "used" if have else "off", "as", "cpuset.cpus", "is"]
+    assert "Classes of other workloads" in lines
+
+    text = CLASSES.replace("n1}", "n1, static_isolation: false}")
+    summary = summarize(load(write(tmp_path, text)), mountinfo)
+    if have:
+        assert summary.knobs[-1].off == "kubernetes: static_isolation is false"
+    summary = summarize(load(write(tmp_path, HOST)), mountinfo)
+    assert not summary.classes and all(each.knob != "cpuset.cpus" for each in summary.knobs)
 
 
 def test_on_this_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
