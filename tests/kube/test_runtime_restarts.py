@@ -3,6 +3,7 @@
 """The agent's plugin and new pods, while containerd restarts and while the agent stands or ends."""
 
 import contextlib
+from datetime import UTC, datetime
 import os
 import signal
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from tests.kube.hogs import LAW, agent_pids, kill_agent, kill_child, wait_for_idle
 from tests.kube.real_node import RealNode
-from tests.kube.release import Release
+from tests.kube.release import NAMESPACE, Release
 from tests.kube.told import answered, answers, doorbell, is_connected
 
 pytestmark = [pytest.mark.kernel, pytest.mark.kube]
@@ -50,6 +51,14 @@ def told_of_another(release: Release, namespace: str) -> None:
     node.run_pod(namespace, "another", {})
     node.wait("two answers more", lambda: answered(release, answers(before) + 2))
     node.delete_pod(namespace, "another")
+
+
+def connected_after(release: Release, moment: datetime) -> float | None:
+    """Return how long after *moment* the runtime first knew an agent, in s, by the agents' logs."""
+    logs = release.node.host.file("/var/log/pods").glob(f"{NAMESPACE}_*/agent/*.log")
+    lines = (line for log in logs for line in log.read_text().splitlines() if REGISTERED in line)
+    times = (datetime.fromisoformat(line.split()[0]) for line in lines)
+    return min(((each - moment).total_seconds() for each in times if each > moment), default=None)
 
 
 def restart_containerd(release: Release, namespace: str, rounds: int) -> list[float]:
@@ -112,11 +121,11 @@ def test_pods_start_after_the_agent_was_killed(release: Release, busy: str) -> N
     node.wait("the plugin to be known", lambda: is_connected(release))
     usual_s = start_pods(node, busy, "usual", LATER_PODS)
     kill_agent(release)
-    began_s = time.monotonic()
+    killed = datetime.now(UTC)
     took_s = start_pods(node, busy, "later", LATER_PODS)
     node.wait("the next plugin to be known", lambda: is_connected(release))
-    again_s = time.monotonic() - began_s
-    print(f"\nafter a kill: {took_s} s, before: {usual_s} s; connected within {again_s:.1f} s")
+    again_s = connected_after(release, killed)
+    print(f"\nafter a kill: {took_s} s, before: {usual_s} s; connected within {again_s} s")
     told_of_another(release, busy)
     wait_for_idle(release, busy)
 
@@ -126,10 +135,10 @@ def test_pods_start_after_the_agent_was_killed(release: Release, busy: str) -> N
 def test_the_next_agent_of_the_guardian_is_connected_soon(release: Release, busy: str) -> None:
     node = release.node
     node.wait("the plugin to be known", lambda: is_connected(release))
-    before = release.log().count(REGISTERED)
     kill_child(release)
-    began_s = time.monotonic()
-    node.wait("the next plugin", lambda: release.log().count(REGISTERED) > before)
-    took_s = time.monotonic() - began_s
-    print(f"\nafter a kill of the agent alone: connected within {took_s:.1f} s\n{release.log()}")
+    killed = datetime.now(UTC)
+    took_s = node.wait("the next plugin", lambda: connected_after(release, killed))
+    node.wait("the next agent", lambda: is_connected(release))
+    controls_s = (datetime.now(UTC) - killed).total_seconds()
+    print(f"\nagent killed: connected after {took_s:.1f} s, all in {controls_s:.1f} s")
     assert took_s <= AGENT_S
