@@ -107,6 +107,7 @@ class NodePrograms:
     def __init__(self, host: OwnHost, driver: str = "cgroupfs") -> None:
         self.host, self.driver = host, driver
         self.kubelet_arguments: tuple[str, ...] = ()
+        self.kubelet_options: Json = {}
         self._home = host.home
         self._running: dict[str, Running] = {}
 
@@ -145,14 +146,16 @@ class NodePrograms:
         return wrapper
 
     def start_kubelet(self) -> None:
-        """Start kubelet with ``kubelet_arguments`` and wait until it synchronizes pods.
+        """Start kubelet and wait until it synchronizes pods.
 
-        As its unit does, it starts kubelet again if that ends, which it does if containerd on a
-        busy machine does not answer within seconds.
+        ``kubelet_arguments`` and ``kubelet_options`` add to its command line and to its file. As
+        its unit does, this starts kubelet again if that ends, which it does if containerd on a busy
+        machine does not answer within seconds.
         """
         (self._home / "var-lib/kubelet-static").mkdir(exist_ok=True)
         config = self._home / "kubelet.json"  # JSON is YAML
-        config.write_text(json.dumps(_KUBELET | {"cgroupDriver": self.driver}))
+        options = {"cgroupDriver": self.driver, **self.kubelet_options}
+        config.write_text(json.dumps(_KUBELET | options))
         command = [str(program("kubelet")), f"--config={config}", f"--hostname-override={NODE}"]
         start = len(self.log("kubelet"))
 
