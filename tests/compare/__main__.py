@@ -24,6 +24,10 @@ from tests.compare.blocks import LS, Runner
 from tests.compare.conditions import facts, missing
 from tests.compare.jobs import JOBS
 from tests.compare.link import Link
+from tests.compare.memory.blocks import MIXES as MEMORY_MIXES
+from tests.compare.memory.blocks import MemoryMix
+from tests.compare.memory.policies import POLICIES as MEMORY_POLICIES
+from tests.compare.memory.run import render_memory, run_memory_blocks
 from tests.compare.plan import LEARN_S, Mix, Task, plan, run
 from tests.compare.policies import DEFAULT_POLICIES, POLICIES
 from tests.compare.readme import insert, table
@@ -59,24 +63,23 @@ _SPARE = 0.1
 _SAME = ("kernel", "CPUs", "block")
 _SHORT, _FULL = "benchmarks-short.svg", "benchmarks.svg"
 _PAGE, _README = Path("docs/BENCHMARKS.md"), Path("README.md")
+# Seconds of a block, file of the blocks, page.
+_OF_CPUS = (10, Path("reports/compare.jsonl"), _PAGE)
+_OF_MEMORY = (30, Path("reports/compare-memory.jsonl"), Path("docs/MEASUREMENTS.md"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return the exit code."""
     parser = _parser()
     args = parser.parse_args(argv)
-    mixes = EVERY_MIX if args.all else MIXES
-    if args.mix:
-        if not all(1 <= number <= len(mixes) for number in args.mix):
-            parser.error(f"--mix must be from 1 to {len(mixes)}")
-        mixes = tuple(mixes[number - 1] for number in dict.fromkeys(args.mix))
+    _complete(parser, args)
     if not args.output.parent.is_dir():
         parser.error(f"--output: {args.output.parent} is no directory")
     try:
-        before = None if args.before is None else Record.load(args.before)
-        if not args.render:
-            _run(args, mixes)
-        _write(Record.load(args.blocks), args.output, before)
+        if args.memory:
+            _compare_memory(args)
+        else:
+            _compare(args)
     except DemoError as error:
         print(f"compare: {error}", file=sys.stderr)
         return 1
@@ -90,6 +93,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _complete(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Give *args* the defaults of the kind of comparison."""
+    policies = MEMORY_POLICIES if args.memory else POLICIES
+    for name in args.policy or ():
+        if name not in policies:
+            parser.error(f"--policy: {name} is none of {', '.join(policies)}")
+    seconds, blocks, page = _OF_MEMORY if args.memory else _OF_CPUS
+    args.seconds = args.seconds or seconds
+    args.blocks = args.blocks or blocks
+    args.output = args.output or page
+    mixes: tuple[Mix, ...] | tuple[MemoryMix, ...] = EVERY_MIX if args.all else MIXES
+    if args.memory:
+        mixes = tuple(MEMORY_MIXES.values())
+    if args.mix:
+        if not all(1 <= number <= len(mixes) for number in args.mix):
+            parser.error(f"--mix must be from 1 to {len(mixes)}")
+        mixes = tuple(mixes[number - 1] for number in dict.fromkeys(args.mix))
+    args.mixes = mixes
+
+
+def _compare(args: argparse.Namespace) -> None:
+    before = None if args.before is None else Record.load(args.before)
+    if not args.render:
+        _run(args, args.mixes)
+    _write(Record.load(args.blocks), args.output, before)
+
+
+def _compare_memory(args: argparse.Namespace) -> None:
+    if not args.render:
+        run_memory_blocks(
+            args.blocks,
+            mixes=args.mixes,
+            rounds=args.rounds,
+            seconds=args.seconds,
+            policies=[*dict.fromkeys(args.policy or MEMORY_POLICIES)],
+            again=args.again,
+        )
+    render_memory(args.blocks, args.output)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
     minutes = len(MIXES) * (len(DEFAULT_POLICIES) + 1) * (10.0 + _OVERHEAD_S) / 60
@@ -100,18 +143,25 @@ def _parser() -> argparse.ArgumentParser:
         help=f"blocks of each policy in a mix, {minutes:.0f} minutes each (default: 5)",
     )
     parser.add_argument(
-        "--seconds", type=whole_number, default=10, help="length of a block (default: 10)"
+        "--seconds",
+        type=whole_number,
+        help="length of a block (default: 10, with --memory 30)",
+    )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="a service beside jobs that need its memory, in a cgroup that is the node",
     )
     parser.add_argument("--all", action="store_true", help="every service, shape and job: hours")
     parser.add_argument(
         "--mix", type=int, action="append", help="only this mix, from 1; repeatable"
     )
-    parser.add_argument("--policy", action="append", choices=POLICIES, help="repeatable")
-    parser.add_argument("--blocks", type=Path, default=Path("reports/compare.jsonl"))
+    parser.add_argument("--policy", action="append", metavar="NAME", help="repeatable")
+    parser.add_argument("--blocks", type=Path, help=f"(default: {_OF_CPUS[1]})")
     parser.add_argument(
         "--continue", dest="again", action="store_true", help="go on with the file of --blocks"
     )
-    parser.add_argument("--output", type=Path, default=_PAGE)
+    parser.add_argument("--output", type=Path, help=f"(default: {_PAGE})")
     parser.add_argument("--render", action="store_true", help="only write the page, from --blocks")
     parser.add_argument(
         "--before",

@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """An open-loop client; run as a program with the arguments
 
-ADDRESS PORT CONNECTIONS OUTPUT START_NS REQUEST SECONDS:RATE...
+[--lasting] ADDRESS PORT CONNECTIONS OUTPUT START_NS REQUEST SECONDS:RATE...
 
 Requests are sent at equal distances in turn on the connections, whatever has been answered, so that
 a stalled service does not slow the schedule down. Answers come in the order of the requests on a
 connection, and all have the size of the first one. OUTPUT gets two little-endian int64 for each
 request in the order of the schedule: the intended time of CLOCK_MONOTONIC in ns, and the latency
-from that time in ns, -1 without an answer within ``PATIENCE_S`` after the last request.
+from that time in ns, -1 without an answer within ``PATIENCE_S`` after the last request. With
+*--lasting* a connection that the service ends is opened again, and its requests have no answer;
+otherwise the client fails.
 """
 
 from collections import deque
+from collections.abc import Sequence
 import gc
 import os
 from pathlib import Path
@@ -29,6 +32,7 @@ __all__ = ("Segment", "intended_ns", "main")
 
 Segment = tuple[float, float]  # seconds, requests per second
 PATIENCE_S = 5.0
+_AGAIN_S = 0.05
 
 
 def intended_ns(start_ns: int, segments: list[Segment]) -> np.ndarray:
@@ -45,11 +49,16 @@ class _Connection:
     """A connection, the numbers of its requests without an answer, and the bytes of a part."""
 
     def __init__(self, address: tuple[str, int], request: bytes) -> None:
-        self.socket = socket.create_connection(address)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._address = address
+        self.socket = self._connect()
         self.socket.sendall(request)
         self.pending: deque[int] = deque()
         self.received = 0
+
+    def _connect(self) -> socket.socket:
+        made = socket.create_connection(self._address, timeout=PATIENCE_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
 
     def first_size(self) -> int:
         """Receive the answer to the first request, which is not counted; return its size."""
@@ -58,29 +67,100 @@ class _Connection:
         self.socket.setblocking(False)
         return size
 
+    def send(self, request: bytes, number: int) -> None:
+        """Send *request*, which has the *number*."""
+        self.socket.send(request)
+        self.pending.append(number)
+
+    def receive(self) -> int:
+        """Return how many bytes came."""
+        return len(self.socket.recv(1 << 18))
+
+
+class _Lasting(_Connection):
+    """A connection that is opened again, at most every ``_AGAIN_S``; *selector* has its socket."""
+
+    def __init__(
+        self, address: tuple[str, int], request: bytes, selector: selectors.BaseSelector
+    ) -> None:
+        super().__init__(address, request)
+        self._selector = selector
+        self._is_open = True
+        self._again_s = 0.0
+
+    def send(self, request: bytes, number: int) -> None:
+        """Send *request*, or lose it."""
+        if not (self._is_open or self._open()):
+            return
+        try:
+            super().send(request, number)
+        except OSError:
+            self._close()
+
+    def receive(self) -> int:
+        """Return how many bytes came; 0: the service has ended the connection."""
+        try:
+            count = super().receive()
+        except OSError:
+            count = 0
+        if not count:
+            self._close()
+        return count
+
+    def _close(self) -> None:
+        self._selector.unregister(self.socket)
+        self.socket.close()
+        self.pending.clear()
+        self.received = 0
+        self._is_open = False
+
+    def _open(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._again_s:
+            return False
+        self._again_s = now_s + _AGAIN_S
+        try:
+            self.socket = self._connect()
+        except OSError:
+            return False
+        self.socket.setblocking(False)
+        self._selector.register(self.socket, selectors.EVENT_READ, self)
+        self._is_open = True
+        return True
+
 
 def main() -> None:
     """Send all requests, wait for the answers and write the output."""
-    host, port, count, output, start = sys.argv[1:6]
-    request = sys.argv[6].encode().decode("unicode_escape").encode()
-    segments = [(float(s), float(r)) for s, r in (word.split(":") for word in sys.argv[7:])]
+    lasting = sys.argv[1] == "--lasting"
+    words = sys.argv[2:] if lasting else sys.argv[1:]
+    host, port, count, output, start = words[:5]
+    request = words[5].encode().decode("unicode_escape").encode()
+    segments = [(float(s), float(r)) for s, r in (word.split(":") for word in words[6:])]
     times = intended_ns(int(start), segments)
     latencies = np.full(len(times), -1, np.int64)
     die_with_parent()
     # Above the service and the batch work, so that the schedule is kept.
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     gc.disable()
-    connections = [_Connection((host, int(port)), request) for _ in range(int(count))]
+    selector = selectors.DefaultSelector()
+    address = (host, int(port))
+    connections = [
+        _Lasting(address, request, selector) if lasting else _Connection(address, request)
+        for _ in range(int(count))
+    ]
     time.sleep(0.1)
     sizes = {each.first_size() for each in connections}
     assert len(sizes) == 1, f"answers of different sizes: {sizes}"
     assert time.monotonic_ns() < int(start), "the client started after its first request was due"
-    _exchange(connections, request, sizes.pop(), times, latencies)
+    for each in connections:
+        selector.register(each.socket, selectors.EVENT_READ, each)
+    _exchange(connections, selector, request, sizes.pop(), times, latencies)
     Path(output).write_bytes(np.stack([times, latencies], axis=1).astype("<i8").tobytes())
 
 
 def _exchange(
-    connections: list[_Connection],
+    connections: Sequence[_Connection],
+    selector: selectors.BaseSelector,
     request: bytes,
     size: int,
     times: np.ndarray,
@@ -88,19 +168,15 @@ def _exchange(
 ) -> None:
     schedule = times.tolist()
     end_ns = schedule[-1] + round(PATIENCE_S * NS_PER_SEC)
-    selector = selectors.DefaultSelector()
-    for each in connections:
-        selector.register(each.socket, selectors.EVENT_READ, each)
     sent = answered = 0
     while answered < len(schedule) and (now_ns := time.monotonic_ns()) < end_ns:
         while sent < len(schedule) and schedule[sent] <= now_ns:
-            connection = connections[sent % len(connections)]
-            connection.socket.send(request)
-            connection.pending.append(sent)
+            connections[sent % len(connections)].send(request, sent)
             sent += 1
         for key, _ in selector.select(0):
             connection = key.data
-            connection.received += len(connection.socket.recv(1 << 18))
+            count = connection.receive()  # which forgets what a lost connection has received
+            connection.received += count
             now_ns = time.monotonic_ns()
             while connection.received >= size and connection.pending:
                 connection.received -= size

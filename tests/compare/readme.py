@@ -17,10 +17,9 @@ from tests.compare.results import (
     overall,
 )
 
-__all__ = ("insert", "table")
+__all__ = ("insert", "insert_between", "table")
 
-_BEGIN = "<!-- begin: table of make compare -->\n"
-_END = "<!-- end: table of make compare -->\n"
+_MARK = "table of make compare"
 # The page of the comparison has all policies; the first screen has room for the default of a
 # cluster, the rule with the best p99, and ours. On a link the rules about CPUs change nothing.
 _SHOWN: Mapping[str, Sequence[str]] = {ON_CPUS: ("none", "katalyst", OURS), ON_LINK: (OURS,)}
@@ -44,12 +43,21 @@ def table(blocks: Sequence[Block]) -> Iterator[str]:
 
 
 def insert(text: str, lines: Iterator[str]) -> str:
-    """Return *text* with *lines* between its two marks.
+    """Return *text* with *lines* between the two marks of this table.
 
     :raises DemoError: *text* lacks a mark.
     """
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    return insert_between(text, _MARK, lines)
+
+
+def insert_between(text: str, mark: str, lines: Iterator[str]) -> str:
+    """Return the *text* of a page with *lines* between the begin and the end of *mark*.
+
+    :raises DemoError: *text* lacks one of them.
+    """
+    first, last = (f"<!-- {word}: {mark} -->\n" for word in ("begin", "end"))
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not (begin and end):
-        raise DemoError(f"README.md lacks a line of {_BEGIN.strip()} and {_END.strip()}")
-    return before + _BEGIN + "".join(f"{line}\n" for line in lines) + _END + after
+        raise DemoError(f"the page lacks a line of {first.strip()} and {last.strip()}")
+    return before + begin + "".join(f"{line}\n" for line in lines) + end + after

@@ -48,7 +48,8 @@ SHAPES: Mapping[str, Sequence[Segment]] = {
 class Service:
     """A service: requests per second at factor 1, the request, the profile of the project.
 
-    ``remote``: its clients are at the other end of a link that the host shares.
+    ``remote``: its clients are at the other end of a link that the host shares. ``lasting``: they
+    connect again when it was started again.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Service:
     request: str
     profile: str
     remote: bool = False
+    lasting: bool = False
 
     def segments(self, shape: str, seconds: float) -> list[Segment]:
         """Return the load of *shape* over *seconds*."""
@@ -157,7 +159,9 @@ class Traffic:
         self._client: Process | None = None
         if service.name != "postgres":
             address = HOST if service.remote else LOOPBACK
-            command = [sys.executable, str(_CLIENT), address, str(port), str(CONNECTIONS)]
+            lasting = ["--lasting"] if service.lasting else []
+            command = [sys.executable, str(_CLIENT), *lasting, address, str(port)]
+            command += [str(CONNECTIONS)]
             command += [str(self._output), str(start_ns), service.request]
             command += [f"{seconds}:{rate}" for seconds, rate in segments]
             if service.remote:
