@@ -5,6 +5,7 @@
 from functools import partial
 import os
 from pathlib import Path
+import selectors
 import socket
 import sys
 import threading
@@ -97,3 +98,42 @@ def test_latency_counts_from_the_intended_time(
     # were sent at their times and have waited since then.
     late_ns = found[3:7, 1] - (STALL_S * NS_PER_SEC - 50e6 * np.arange(4))
     assert (late_ns > 0).all()
+
+
+def test_a_lasting_connection_is_opened_again_and_forgets_what_was_lost() -> None:
+    with (
+        selectors.DefaultSelector() as selector,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        connection = client._Lasting(listener.getsockname(), b"get\n", selector)
+        first, _ = listener.accept()
+        first.sendall(b"0123456789")
+        assert connection.first_size() == 10
+        selector.register(connection.socket, selectors.EVENT_READ, connection)
+        connection.send(b"get\n", 0)
+        connection.received = 3
+        first.close()
+        assert [key.data for key, _ in selector.select()] == [connection]
+        assert connection.receive() == 0
+        assert not connection.pending and connection.received == 0
+        connection.send(b"get\n", 1)
+        second, _ = listener.accept()
+        with second:
+            assert second.recv(100) == b"get\n"
+            assert list(connection.pending) == [1]
+            second.sendall(b"0123456789")
+            assert [key.data for key, _ in selector.select()] == [connection]
+            assert connection.receive() == 10
+        connection.socket.close()
+
+
+def test_a_lasting_connection_loses_requests_while_nobody_listens() -> None:
+    with selectors.DefaultSelector() as selector:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            connection = client._Lasting(listener.getsockname(), b"get\n", selector)
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
+            listener.accept()[0].close()
+        assert connection.receive() == 0
+        for number in range(3):
+            connection.send(b"get\n", number)
+        assert not connection.pending
