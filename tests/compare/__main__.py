@@ -73,8 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     _complete(parser, args)
-    if not args.output.parent.is_dir():
-        parser.error(f"--output: {args.output.parent} is no directory")
     try:
         if args.memory:
             _compare_memory(args)
@@ -111,6 +109,10 @@ def _complete(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None
             parser.error(f"--mix must be from 1 to {len(mixes)}")
         mixes = tuple(mixes[number - 1] for number in dict.fromkeys(args.mix))
     args.mixes = mixes
+    if not args.output.parent.is_dir():
+        parser.error(f"--output: {args.output.parent} is no directory")
+    if args.memory and not args.output.is_file():
+        parser.error(f"--output: {args.output} is no page with the marks of the table")
 
 
 def _compare(args: argparse.Namespace) -> None:

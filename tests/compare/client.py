@@ -10,7 +10,8 @@ connection, and all have the size of the first one. OUTPUT gets two little-endia
 request in the order of the schedule: the intended time of CLOCK_MONOTONIC in ns, and the latency
 from that time in ns, -1 without an answer within ``PATIENCE_S`` after the last request. With
 *--lasting* a connection that the service ends is opened again, and its requests have no answer;
-otherwise the client fails.
+otherwise the client fails. Where REQUEST has a number N in braces, each request has a number below
+N there at random, with as many digits as N.
 """
 
 from collections import deque
@@ -18,6 +19,8 @@ from collections.abc import Sequence
 import gc
 import os
 from pathlib import Path
+import random
+import re
 import selectors
 import socket
 import sys
@@ -28,7 +31,7 @@ import numpy as np
 from controller.core.units import NS_PER_SEC
 from controller.host.facts import die_with_parent
 
-__all__ = ("Segment", "intended_ns", "main")
+__all__ = ("Segment", "intended_ns", "main", "variants")
 
 Segment = tuple[float, float]  # seconds, requests per second
 PATIENCE_S = 5.0
@@ -129,12 +132,24 @@ class _Lasting(_Connection):
         return True
 
 
+def variants(request: str) -> list[bytes]:
+    """Return *request* with each number that it asks for, or as it is."""
+    found = re.search(r"\{(\d+)\}", request)
+    if found is None:
+        return [request.encode()]
+    digits = found[1]
+    return [
+        request.replace(found[0], f"{number:0{len(digits)}}").encode()
+        for number in range(int(digits))
+    ]
+
+
 def main() -> None:
     """Send all requests, wait for the answers and write the output."""
     lasting = sys.argv[1] == "--lasting"
     words = sys.argv[2:] if lasting else sys.argv[1:]
     host, port, count, output, start = words[:5]
-    request = words[5].encode().decode("unicode_escape").encode()
+    requests = variants(words[5].encode().decode("unicode_escape"))
     segments = [(float(s), float(r)) for s, r in (word.split(":") for word in words[6:])]
     times = intended_ns(int(start), segments)
     latencies = np.full(len(times), -1, np.int64)
@@ -145,7 +160,7 @@ def main() -> None:
     selector = selectors.DefaultSelector()
     address = (host, int(port))
     connections = [
-        _Lasting(address, request, selector) if lasting else _Connection(address, request)
+        _Lasting(address, requests[0], selector) if lasting else _Connection(address, requests[0])
         for _ in range(int(count))
     ]
     time.sleep(0.1)
@@ -154,24 +169,25 @@ def main() -> None:
     assert time.monotonic_ns() < int(start), "the client started after its first request was due"
     for each in connections:
         selector.register(each.socket, selectors.EVENT_READ, each)
-    _exchange(connections, selector, request, sizes.pop(), times, latencies)
+    _exchange(connections, selector, requests, sizes.pop(), times, latencies)
     Path(output).write_bytes(np.stack([times, latencies], axis=1).astype("<i8").tobytes())
 
 
 def _exchange(
     connections: Sequence[_Connection],
     selector: selectors.BaseSelector,
-    request: bytes,
+    requests: Sequence[bytes],
     size: int,
     times: np.ndarray,
     latencies: np.ndarray,
 ) -> None:
     schedule = times.tolist()
+    wanted = random.Random(len(schedule)).choices(requests, k=len(schedule))
     end_ns = schedule[-1] + round(PATIENCE_S * NS_PER_SEC)
     sent = answered = 0
     while answered < len(schedule) and (now_ns := time.monotonic_ns()) < end_ns:
         while sent < len(schedule) and schedule[sent] <= now_ns:
-            connections[sent % len(connections)].send(request, sent)
+            connections[sent % len(connections)].send(wanted[sent], sent)
             sent += 1
         for key, _ in selector.select(0):
             connection = key.data

@@ -13,7 +13,10 @@ import time
 from controller.demo.programs import Process, start
 from tests.compare.memory.node import MemoryNode
 
-__all__ = ("RESTART_S", "Job")
+__all__ = ("HOG", "READER", "RESTART_S", "Job")
+
+# Kinds of ``worker``.
+HOG, READER = "hog", "reader"
 
 _WORKER = Path(__file__).with_name("worker.py")
 _POLL_S = 0.02

@@ -57,8 +57,9 @@ def run_memory_blocks(
     layout = find_cgroup_layout()
     memory = find_memory(layout.unified)
     why = missing_memory(memory)
-    if why is None and shutil.which("redis-server") is None:
-        why = "redis-server missing: tools/bootstrap bench installs it"
+    for program in ("redis-server", "nginx"):
+        if why is None and shutil.which(program) is None:
+            why = f"{program} missing: tools/bootstrap bench installs it"
     if why is not None or memory.mount is None:
         raise DemoError(why or "the memory controller is not mounted")
     record = MemoryRecord.load(blocks) if again else _started(blocks)
@@ -68,7 +69,8 @@ def run_memory_blocks(
         for mix, policy, number in _plan(mixes, rounds, policies)
         if (mix.name, policy, number) not in record.done
     ]
-    minutes = len(tasks) * (seconds + _OVERHEAD_S) / 60
+    lengths_s = (seconds * mix.lengthened + _OVERHEAD_S for mix, _, _ in tasks)
+    minutes = sum(lengths_s) / 60
     print(f"compare: {len(tasks)} blocks, about {minutes:.0f} minutes", flush=True)
     cgroups = DemoCgroups(
         cpu_mount=layout.mount,

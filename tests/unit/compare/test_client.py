@@ -33,6 +33,13 @@ def test_a_shape_is_repeated_to_the_length_of_the_block() -> None:
     assert sum(seconds * rate for seconds, rate in segments) == 2000.0 * 4.5
 
 
+def test_a_request_has_each_number_once_with_the_same_length() -> None:
+    assert client.variants("GET /page") == [b"GET /page"]
+    found = client.variants("GET /file-{12} HTTP")
+    assert found[0] == b"GET /file-00 HTTP" and found[11] == b"GET /file-11 HTTP"
+    assert len(set(found)) == 12 and len({len(each) for each in found}) == 1
+
+
 class Clock:
     """Time that passes while the client sleeps, and for no other reason."""
 
