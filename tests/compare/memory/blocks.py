@@ -11,8 +11,11 @@ import shutil
 import threading
 import time
 
+import yaml
+
 from controller.core.units import NS_PER_SEC
 from controller.demo.session import Session
+from controller.host.package_data import profiles_dir
 from tests.compare.blocks import window_p99_ms
 from tests.compare.memory.job import HOG, READER, Job
 from tests.compare.memory.node import (
@@ -127,7 +130,7 @@ class MemoryRunner:
             try:
                 with chosen.applied(self._node, job):
                     if chosen.mode:
-                        self._start_agent(mix, chosen.mode, learned)
+                        self._start_agent(mix, chosen.mode, learned, chosen.refaults)
                     return self._measure(mix, policy, number, program, job)
             finally:
                 job.end()
@@ -168,8 +171,19 @@ class MemoryRunner:
     def _data(self) -> Path:
         return self._session.home / "data"
 
-    def _start_agent(self, mix: MemoryMix, mode: str, learned: Path | None) -> None:
-        """Start an agent that has *learned*, and nothing from any other run."""
+    def _start_agent(
+        self, mix: MemoryMix, mode: str, learned: Path | None, refaults: str = ""
+    ) -> None:
+        """Start an agent that has *learned*, and nothing from any other run.
+
+        *refaults* is their sweet point instead of a learned one.
+        """
+        more: dict[str, object] = {"memory": {"capacity": f"{CAPACITY_MIB}MiB"}}
+        if refaults:
+            profile = yaml.safe_load((profiles_dir() / f"{mix.service.profile}.yaml").read_text())
+            profile["indicators"]["refaults"]["sweet_point"] = refaults
+            (self._session.home / "set.yaml").write_text(yaml.safe_dump(profile))
+            more["profiles"] = ["set.yaml"]
         shutil.rmtree(self._data, ignore_errors=True)
         if learned is not None:
             shutil.copytree(learned, self._data)
@@ -178,7 +192,7 @@ class MemoryRunner:
             profile=mix.service.profile,
             service=WEB,
             jobs=f"{BATCH}/*",
-            more={"memory": {"capacity": f"{CAPACITY_MIB}MiB"}},
+            more=more,
         )
 
     def _traffic(

@@ -25,7 +25,7 @@ from tests.compare.memory.rules import (
     kubelet_victim,
 )
 
-__all__ = ("DEFAULT_POLICIES", "OURS", "POLICIES", "Policy")
+__all__ = ("OURS", "POLICIES", "Policy")
 
 OURS = "sweetpoint"
 _CAPACITY = CAPACITY_MIB * MIB
@@ -100,11 +100,13 @@ class _Katalyst:
 class Policy:
     """A policy by name. ``mode`` is that of our agent; empty: none. ``limit_mib`` is of the job.
 
-    ``rule`` makes a rule that is stepped in the block.
+    ``refaults`` is the agent's sweet point of them, where it is not to learn one; only mixes with
+    page cache have that policy. ``rule`` makes a rule that is stepped in the block.
     """
 
     name: str
     mode: str = ""
+    refaults: str = ""
     limit_mib: int | None = None
     rule: Callable[[MemoryNode, Job], _Rule] | None = None
 
@@ -155,6 +157,7 @@ POLICIES: Mapping[str, Policy] = {
         Policy(name="katalyst", rule=_Katalyst),
         *(Policy(name=f"limit {mib} MiB", limit_mib=mib) for mib in (160, 200, 240, 280)),
         Policy(name=OURS, mode="enforce"),
+        # The least that the agent learns.
+        Policy(name=f"{OURS}, 200 refaults/s", mode="enforce", refaults="200/s"),
     )
 }
-DEFAULT_POLICIES = tuple(POLICIES)

@@ -15,7 +15,9 @@ from controller.host.facts import find_cgroup_layout
 from controller.host.memory import find_memory
 from tests.compare.conditions import facts
 from tests.compare.memory.blocks import MemoryMix, MemoryRunner
+from tests.compare.memory.job import READER
 from tests.compare.memory.node import CAPACITY_MIB, MemoryNode
+from tests.compare.memory.policies import POLICIES
 from tests.compare.memory.record import MemoryBlock, MemoryRecord
 from tests.compare.memory.report import lines
 from tests.compare.readme import insert_between
@@ -103,6 +105,7 @@ def _plan(mixes: Sequence[MemoryMix], rounds: int, policies: Sequence[str]) -> l
         for number in range(1, rounds + 1)
         for mix in mixes
         for policy in random.Random(f"{mix.name} {number}").sample(policies, len(policies))
+        if mix.job == READER or not POLICIES[policy].refaults
     ]
 
 
