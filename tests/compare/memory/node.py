@@ -51,7 +51,8 @@ class MemoryNode:
     """The cgroups below ``NODE`` in *cgroups*; their memory is in the hierarchy at *mount*."""
 
     def __init__(self, cgroups: DemoCgroups, mount: Path, version: str) -> None:
-        self._cgroups, self._v2 = cgroups, version == "v2"
+        self._cgroups, self.version = cgroups, version
+        self._v2 = version == "v2"
         self._memory = mount / cgroups.path[1:]
         self._limit = "memory.max" if self._v2 else "memory.limit_in_bytes"
         self._usage = "memory.current" if self._v2 else "memory.usage_in_bytes"
@@ -70,9 +71,13 @@ class MemoryNode:
         except OSError as error:
             raise DemoError(f"cannot make {self._memory / NODE}: {error}") from error
 
+    def directory(self, name: str) -> Path:
+        """Return the cgroup *name* in the hierarchy of memory."""
+        return self._memory / name
+
     def use(self, name: str) -> Use:
         """Return the memory of the cgroup *name*."""
-        folder = self._memory / name
+        folder = self.directory(name)
         return Use(int((folder / self._usage).read_text()), (folder / "memory.stat").read_text())
 
     def limit_batch(self, limit_bytes: int | None) -> bool:
@@ -107,7 +112,7 @@ class MemoryNode:
 
     def drop_cache(self) -> None:
         """Give back the file pages of the last block, so that each begins alike."""
+        if self._v2:
+            return
         for name in (*PODS, WEB):
-            folder = self._memory / name
-            if not self._v2:
-                (folder / "memory.force_empty").write_text("0")
+            (self.directory(name) / "memory.force_empty").write_text("0")
