@@ -149,9 +149,10 @@ def main() -> None:
     lasting = sys.argv[1] == "--lasting"
     words = sys.argv[2:] if lasting else sys.argv[1:]
     host, port, count, output, start = words[:5]
-    requests = variants(words[5].encode().decode("unicode_escape"))
     segments = [(float(s), float(r)) for s, r in (word.split(":") for word in words[6:])]
     times = intended_ns(int(start), segments)
+    each_of = variants(words[5].encode().decode("unicode_escape"))
+    requests = random.Random(len(times)).choices(each_of, k=len(times))
     latencies = np.full(len(times), -1, np.int64)
     die_with_parent()
     # Above the service and the batch work, so that the schedule is kept.
@@ -182,12 +183,11 @@ def _exchange(
     latencies: np.ndarray,
 ) -> None:
     schedule = times.tolist()
-    wanted = random.Random(len(schedule)).choices(requests, k=len(schedule))
     end_ns = schedule[-1] + round(PATIENCE_S * NS_PER_SEC)
     sent = answered = 0
     while answered < len(schedule) and (now_ns := time.monotonic_ns()) < end_ns:
         while sent < len(schedule) and schedule[sent] <= now_ns:
-            connections[sent % len(connections)].send(wanted[sent], sent)
+            connections[sent % len(connections)].send(requests[sent], sent)
             sent += 1
         for key, _ in selector.select(0):
             connection = key.data

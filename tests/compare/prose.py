@@ -73,6 +73,8 @@ suffered and from which work, and evicts when nothing else helps.
 ELSEWHERE = """\
 - [What the agent costs](MEASUREMENTS.md#agent-at-10-200-and-1000-workloads), by number of
   workloads and by part.
+- [The same for memory](MEASUREMENTS.md#the-guard-and-other-rules): a service and jobs that need
+  more than the node has, by `make compare ARGS=--memory`.
 - [What is left behind](COMPARISON.md) after SIGTERM and SIGKILL.
 - The same rules over more plants and loads than one machine has: [simulation](SIMULATION.md).
 """.splitlines()

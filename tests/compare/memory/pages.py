@@ -71,8 +71,9 @@ def make_file(path: Path, size_bytes: int) -> None:
     """
     with path.open("ab") as file:
         left = size_bytes - file.tell()
-        while left > 0:
-            left -= file.write(bytes(min(left, MIB)))
-        file.flush()
-        os.fdatasync(file.fileno())
+        if left > 0:
+            while left > 0:
+                left -= file.write(bytes(min(left, MIB)))
+            file.flush()
+            os.fdatasync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
