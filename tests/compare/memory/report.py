@@ -40,7 +40,10 @@ def lines(record: MemoryRecord) -> Iterator[str]:
         yield f"- {name}: {value}"
     load = _spread([block.load for block in record.blocks], "{:.1f}".format)
     yield f"- load average of a minute before a block, which has other work too: {load}"
-    yield f"- blocks without a result: {len(record.failures)}"
+    yield (
+        f"- blocks without a result, which a later run repeats: {len(record.failures)}, "
+        f"as a program failed or began too late"
+    )
     for mix in dict.fromkeys(block.mix for block in record.blocks):
         own = [block for block in record.blocks if block.mix == mix]
         yield ""

@@ -10,7 +10,7 @@ import shutil
 
 from controller.demo.cgroups import DemoCgroups, DemoError, find_cpuacct_mount
 from controller.demo.memory import missing_memory
-from controller.demo.session import Session, interruptible
+from controller.demo.session import Session, first_line, interruptible
 from controller.host.facts import find_cgroup_layout
 from controller.host.memory import find_memory
 from tests.compare.conditions import facts
@@ -65,7 +65,9 @@ def run_memory_blocks(
     if why is not None or memory.mount is None:
         raise DemoError(why or "the memory controller is not mounted")
     record = MemoryRecord.load(blocks) if again else _started(blocks)
-    record.begin({**facts(seconds), "node": f"{CAPACITY_MIB} MiB"})
+    programs = first_line("redis-server", "--version"), first_line("nginx", "-v")
+    capacity = f"{CAPACITY_MIB} MiB"
+    record.begin({**facts(seconds), "programs": "; ".join(programs), "node": capacity})
     tasks = [
         (mix, policy, number)
         for mix, policy, number in _plan(mixes, rounds, policies)
