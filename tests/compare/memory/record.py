@@ -12,6 +12,8 @@ from tests.compare.record import Failure
 
 __all__ = ("MemoryBlock", "MemoryRecord")
 
+_SAME = ("kernel", "CPUs", "block", "node")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBlock:
@@ -62,7 +64,16 @@ class MemoryRecord:
         return found
 
     def begin(self, facts: Mapping[str, str]) -> None:
-        """Write *facts* to the file: it starts here, or goes on."""
+        """Write *facts* to the file: it starts here, or goes on.
+
+        :raises DemoError: it has blocks of another kernel, other CPUs, another length.
+        """
+        for name in _SAME:
+            if (before := self.facts.get(name, facts.get(name))) != facts.get(name):
+                raise DemoError(
+                    f"{self.path} cannot be continued: its {name} is {before}, "
+                    f"now it is {facts.get(name)}"
+                )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.facts |= facts
         self._append({"facts": self.facts})

@@ -59,6 +59,13 @@ def test_the_file_keeps_everything(record: MemoryRecord) -> None:
     assert MemoryRecord.load(record.path) == record
 
 
+def test_blocks_of_other_conditions_are_not_continued(record: MemoryRecord) -> None:
+    with pytest.raises(DemoError, match=r"its kernel is 6\.18, now it is 6\.19"):
+        record.begin({"kernel": "6.19"})
+    record.begin({"kernel": "6.18", "date": "today"})
+    assert MemoryRecord.load(record.path).facts == {"kernel": "6.18", "date": "today"}
+
+
 def test_a_file_of_another_comparison_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cpus.jsonl"
     path.write_text('{"mix": "nginx steady + ffmpeg", "policy": "none", "p99_ms": []}\n')
