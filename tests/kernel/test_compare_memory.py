@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 import os
 from pathlib import Path
-import shutil
 import socket
 
 import pytest
@@ -18,6 +17,7 @@ from tests.compare.memory.job import HOG, Job
 from tests.compare.memory.node import BATCH, MIB, PODS, WEB, MemoryNode
 from tests.compare.memory.pages import make_file
 from tests.compare.memory.redis import Redis
+from tests.support.needs import needs_program
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.thorough]
@@ -77,7 +77,8 @@ def test_a_limit_below_the_need_of_the_pods_is_not_in_force(node: MemoryNode, jo
     assert node.refused >= 1 and job.deaths == 0
 
 
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+@pytest.mark.soak
+@needs_program("redis-server")
 def test_redis_that_is_killed_begins_again_with_its_data(node: MemoryNode, tmp_path: Path) -> None:
     redis = Redis(tmp_path, node.join(WEB, 900))
     try:
