@@ -5,6 +5,7 @@
 Controllers run only if a test starts them; otherwise the tests do their work, and choose the time.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 import json
 from pathlib import Path
@@ -61,15 +62,19 @@ class ControlPlane(Temporary):
     server at the same address with the same data.
 
     :param where: returns the command that executes a command in another network namespace.
+    :param audit: keep the requests of service accounts for ``asked``.
     """
 
     def __init__(
         self,
         home: Path,
         where: Callable[[Sequence[str]], list[str]] = list,
+        *,
+        audit: bool = False,
     ) -> None:
         self.home = home
         self._where = where
+        self._audits = audit
         ports: set[int] = set()
         while len(ports) < 3:  # the same port may be free twice
             ports.add(free_port())
@@ -123,6 +128,21 @@ class ControlPlane(Temporary):
             command = [str(program(name)), *common, *options]
             self._controllers.append(start(name, self._where(command), self.home))
 
+    def asked(self, user: str) -> Counter[str]:
+        """Return the requests of the service account *user* so far: verb and resource.
+
+        It is the server's own audit log: a request is in it from its answer on, a watch from its
+        begin on.
+        """
+        found = {}
+        for line in (self.home / "audit.log").read_text().splitlines():
+            entry = json.loads(line)
+            if entry["user"]["username"] == user:
+                about = entry.get("objectRef", {})
+                what = "/".join(filter(None, (about.get("resource"), about.get("subresource"))))
+                found[entry["auditID"]] = f"{entry['verb']} {what}"
+        return Counter(found.values())
+
     def compact(self) -> None:
         """Compact etcd at the current revision, as the API server does every five minutes."""
         now = self._ask_etcd("range", {"key": "AA==", "count_only": True})["header"]["revision"]
@@ -161,4 +181,16 @@ class ControlPlane(Temporary):
             "--kubelet-preferred-address-types=InternalIP",
             # The agent's own pod may be privileged.
             "--allow-privileged=true",
+            *(self._audit_options() if self._audits else ()),
         ]
+
+    def _audit_options(self) -> list[str]:
+        accounts = {"level": "Metadata", "userGroups": ["system:serviceaccounts"]}
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [accounts, {"level": "None"}],
+        }
+        (self.home / "audit.json").write_text(json.dumps(policy))
+        return ["--audit-policy-file=audit.json", "--audit-log-path=audit.log"]
