@@ -82,6 +82,8 @@ def _median_p99_ms(block: MemoryBlock) -> float:
 
 def _spread(values: Sequence[float], text: Callable[[float], str]) -> str:
     middle, low, high = map(text, spread(values))
+    if len(values) == 1:
+        return middle
     return f"{middle} ({low} to {high})"
 
 
@@ -93,4 +95,6 @@ def _ratio(interval: Interval | None) -> str:
     if interval is None:
         return ""
     middle, low, high = interval
+    if math.isinf(high):
+        return f"{middle:.2f}, one pair"
     return f"{middle:.2f} [{low:.2f}, {high:.2f}]"

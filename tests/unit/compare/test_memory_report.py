@@ -91,6 +91,12 @@ def test_work_is_compared_by_pairs_of_a_round(record: MemoryRecord) -> None:
     assert work_ratio(record.blocks, "katalyst", OURS) is None
 
 
+def test_a_single_block_has_no_spread_and_no_interval(tmp_path: Path) -> None:
+    one = MemoryRecord(path=tmp_path / "one.jsonl", blocks=[BLOCK, DEAD])
+    (none,) = (row for row in lines(one) if row.startswith("| none"))
+    assert none == "| none | 1 | 1, 3 | no answer | 50.0% | 0 | 100 | 1.25, one pair | 4 | 0 |"
+
+
 def test_a_page_is_made_of_kept_blocks(record: MemoryRecord, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
