@@ -23,6 +23,7 @@ from controller.host.facts import CgroupLayout
 from tests.kernel.agent import AgentRun
 from tests.kernel.knobs import dump
 from tests.kernel.without import BLIND
+from tests.kube.client import Json
 from tests.kube.kubepods import Driver, Kubepods
 from tests.kube.node_programs import NodePrograms, container
 from tests.kube.own_host import OwnHost
@@ -71,7 +72,12 @@ ExecStart=/bin/sleep infinity
 """
 # Those of the pods; busybox executes its sleep in the shell or as a program.
 _PROCESSES = {"pause", "sh", "sleep"}
-_REQUESTS = {"Burstable": {"requests": {"cpu": "100m"}}, "BestEffort": {}}
+_WHOLE_CPU = {"cpu": "1", "memory": "64Mi"}
+_RESOURCES = {
+    "Guaranteed": {"requests": _WHOLE_CPU, "limits": _WHOLE_CPU},
+    "Burstable": {"requests": {"cpu": "100m"}},
+    "BestEffort": {},
+}
 # No probe measures this, so it is in the safe state: best-effort work is at its floor, or is free.
 _PROFILE = """\
 name: default
@@ -92,28 +98,47 @@ class StandaloneNode(NodePrograms):
     ) -> None:
         super().__init__(host, driver)
         self.kubepods = Kubepods(host.cgroup("cpu"), layout, driver)
-        self.cgroups = {name: self._declare(server, name) for name in _PODS}
+        self._server = server
+        self.cgroups: dict[str, Path] = {}
+        for name, qos in _PODS.items():
+            self._declare(name, qos)
         self.port, self.state_dir = free_port(), host.home / "state"
-        self.config, self._server = host.home / "config.yaml", server
+        self.config = host.home / "config.yaml"
         (host.home / "default.yaml").write_text(_PROFILE)
         self.squeeze(True)
 
-    def _declare(self, server: PodServer, name: str) -> Path:
-        raw, resources = raw_pod(name), _REQUESTS[_PODS[name]]
-        raw["status"]["qosClass"] = _PODS[name]
-        main = container("main", resources, "sleep 1000000")
+    def _declare(self, name: str, qos: str) -> Json:
+        raw, main = raw_pod(name), container("main", _RESOURCES[qos], "sleep 1000000")
+        raw["status"]["qosClass"] = qos
         raw["spec"] |= {"containers": [main]}
-        server.pods.append(raw)
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": raw["metadata"],
             "spec": {"hostNetwork": True, "terminationGracePeriodSeconds": 1, "containers": [main]},
         }
-        folder = self.host.home / "var-lib/kubelet-static"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{name}.json").write_text(json.dumps(manifest))
-        return self.kubepods.pod(raw["metadata"]["uid"], _PODS[name])
+        self._manifest(name).parent.mkdir(exist_ok=True)
+        self._manifest(name).write_text(json.dumps(manifest))
+        self._server.pods.append(raw)
+        self.cgroups[name] = self.kubepods.pod(raw["metadata"]["uid"], qos)
+        return raw
+
+    def _manifest(self, name: str) -> Path:
+        return self.host.home / f"var-lib/kubelet-static/{name}.json"
+
+    def start_guaranteed(self, name: str) -> None:
+        """Start a Guaranteed pod with one whole CPU; kubelet runs."""
+        self._server.send_event("ADDED", self._declare(name, "Guaranteed"))
+        self.wait("the pod", self._run)
+
+    def end(self, name: str) -> None:
+        """End a pod of ``start_guaranteed``; kubelet runs."""
+        self._manifest(name).unlink()
+        (raw,) = (each for each in self._server.pods if each["metadata"]["name"] == name)
+        self._server.pods.remove(raw)
+        self._server.send_event("DELETED", raw)
+        cgroup = self.cgroups.pop(name)
+        self.wait("the end of the pod", lambda: not cgroup.exists())
 
     def squeeze(self, on: bool) -> None:
         """Write the configuration in which best-effort work is at its floor, or free."""
