@@ -102,16 +102,16 @@ class OomReconciler:
 
         :param ran: the workloads that used a CPU since the last call; ``None``: any of them may.
         """
-        if ran is None:
-            self._whole_due_ns = 0
-        else:
-            self._ran.update(each.id for each in ran)
         wanted = self._wanted if self._on else {}
         for target in [each for each in self._held if each not in wanted]:
             if not self._request(target, OWN, "no best-effort work that is ordered", now_ns):
                 del self._held[target]
         if not self._on:
             return
+        if ran is None:
+            self._whole_due_ns = 0
+        else:
+            self._ran.update(each.id for each in ran)
         if not self._queue and now_ns >= self._due_ns:
             self._begin_round(now_ns)
         parts = min(_MOST_PARTS, max(1, (now_ns - self._last_ns) // _PART_NS))
@@ -146,7 +146,7 @@ class OomReconciler:
         except GoneError:
             return 0  # the next scan finds no such workload, and its record is dropped
         except (RefusedError, JournalError) as error:
-            self._log_problem(str(error))
+            self._fail(target, str(error))
             return 0
         if found == most:
             self._queue.append(target)  # the rest of it
@@ -160,8 +160,12 @@ class OomReconciler:
         )
         (outcome,) = self._executor.execute([action], now_ns=now_ns)
         if outcome.failure is Failure.REFUSED:
-            self._log_problem(outcome.message)
+            self._fail(target, outcome.message)
         return outcome.applied == HIGHEST
+
+    def _fail(self, target: Target, problem: str) -> None:
+        self._ran.add(target.id)  # the next round tries it again
+        self._log_problem(problem)
 
     def _log_problem(self, problem: str) -> None:
         # Logged when the text changes: the same problem may recur in every round.

@@ -4,6 +4,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+import errno
 from pathlib import Path
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from actuators.base import RestoreReport
 from actuators.executor import Executor
-from actuators.journal import Journal
+from actuators.journal import Journal, JournalError
 from actuators.oom_order import HIGHEST, OOM, OWN, OomOrder
 from controller.core.decision import Failure
 from controller.core.model import CgroupId, Knob, QosClass, Target, Workload
@@ -311,6 +312,41 @@ def test_cgroups_that_used_no_cpu_are_looked_at_in_a_whole_round(
     finally:
         for each in processes:
             each.end()
+
+
+def test_a_look_that_failed_comes_again_in_the_next_round(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make_child(cgroup_root, "one")
+    host = Host(cgroup_layout, tmp_path)
+    reconciler = OomReconciler(host.executor, host.actuator)
+    job = workload(cgroup_layout, one, QosClass.BE)
+    process = None
+    try:
+        reconciler.reconfigure(True)
+        reconciler.set_workloads([job])
+        for second_s in range(6):
+            reconciler.reconcile(second_s * 10**9, ())
+        process = Scored(17, one)
+        with monkeypatch.context() as broken:
+            broken.setattr(OomOrder, "_store", no_space)
+            reconciler.reconcile(6 * 10**9, [job.cgroup])
+            for second_s in range(7, 12):
+                reconciler.reconcile(second_s * 10**9, ())
+            assert process.value == 17
+        for second_s in range(12, 24):
+            reconciler.reconcile(second_s * 10**9, ())
+        assert process.value == RAISED
+        reconciler.reconfigure(False)
+        reconciler.reconcile(24 * 10**9, ())
+        assert process.value == 17
+    finally:
+        if process is not None:
+            process.end()
+
+
+def no_space(*_: object) -> None:
+    raise JournalError(OSError(errno.ENOSPC, "no space"), "cannot write", "make room")
 
 
 @pytest.mark.thorough
