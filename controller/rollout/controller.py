@@ -19,7 +19,7 @@ from controller.kube.client.errors import ApiInvalidResponse
 from controller.kube.events import Events, EventType, Regarding
 from controller.kube.node import Json, annotation, mapping
 from controller.kube.reasons import Reason
-from controller.rollout.change import Change, change, kept
+from controller.rollout.change import Change, change, check_reach, kept
 from controller.rollout.decision import Seen, Write, applied, reasons, step, wanted
 from controller.rollout.evidence import trial_of
 from controller.rollout.spec import Proposal, RolloutModel, read_proposal
@@ -89,13 +89,15 @@ class Controller:
         nodes, left_out = self._trials(spec, proposal)
         asked = bool(annotation(rollout, ROLL_BACK_KEY))
         seen = Seen(proposal=proposal, nodes=nodes, left_out=left_out, asked=asked)
-        if asked and proposal is None:
-            _log.warning("%s: the profiles have no candidate to roll back", ROLL_BACK_KEY)
+        if proposal is not None and not asked and not _is_over(before, proposal):
+            check_reach(proposal, profiles)
         after = step(before, seen, now_s, passed_s)
-        if after is not None and (after != before or asked):
-            begins = before is None or before.phase is not after.phase
-            promotes = begins and after.phase is Phase.PROMOTED and proposal is not None
-            keeps = kept(proposal.names, profiles) if promotes and proposal else {}
+        if asked and proposal is None:
+            self._forget_asked(rollout, after)
+        keeps = _kept(after, proposal, profiles)
+        stored_data = mapping(rollout, "data")
+        is_kept = all(stored_data.get(key) == each for key, each in keeps.items())
+        if after is not None and (after != before or asked or not is_kept):
             rollout = self._save(rollout, after, keeps)
             self._tell(rollout, before, after)
         self._tell_left_out(rollout, after, left_out)
@@ -111,6 +113,12 @@ class Controller:
         """Store *state* and what is *kept*; what a person asked for is done with that."""
         data = {STATE_KEY: text(state), **(kept or {})}
         return self._patch(self._rollout_path, rollout, Change(data, {ROLL_BACK_KEY: None}))
+
+    def _forget_asked(self, rollout: Json, state: State | None) -> None:
+        """A roll-back without a candidate is over, so that it does not end the next candidate."""
+        _log.warning("%s: the profiles have no candidate to roll back", ROLL_BACK_KEY)
+        if state is None:  # else it is removed with the next save
+            self._patch(self._rollout_path, rollout, Change({}, {ROLL_BACK_KEY: None}))
 
     def _write(self, rollout: Json, profiles: Json, proposal: Proposal, write: Write) -> None:
         needed = change(write, proposal, rollout, profiles)
@@ -195,3 +203,15 @@ class Controller:
         # "0": the state in the server's memory; the next look sees what is newer.
         self._api.items("/api/v1/nodes", {"labelSelector": selector, "resourceVersion": "0"}, add)
         return found, problems
+
+
+def _is_over(state: State | None, proposal: Proposal) -> bool:
+    """Whether *state* is the end of *proposal*."""
+    return state is not None and state.phase.is_end and state.digest == proposal.digest
+
+
+def _kept(state: State | None, proposal: Proposal | None, profiles: Json) -> Mapping[str, str]:
+    """Return what is to be kept of *profiles* before the promotion of *proposal* is written."""
+    if state is None or proposal is None or state.phase is not Phase.PROMOTED or state.applied:
+        return {}
+    return kept(proposal, profiles)

@@ -25,15 +25,22 @@ __all__ = ("Seen", "Write", "applied", "reasons", "step", "wanted")
 
 _ORDER = (Verdict.WORSE, Verdict.NO_DIFFERENCE, Verdict.BETTER)
 _WAITING, _LEFT_OUT = "not judged", "left out"
+# Reason of a roll-back that a person asked for.
+_ASKED = "Asked"
 _GONE = "CandidateGone", "the profiles no longer have the candidate"
 
 
 class Write(StrEnum):
-    """What the profiles need; ``TRY``: a policy is in force where it selects."""
+    """What the profiles need.
+
+    ``TRY``: a policy is in force where it selects. ``RESTORE``: what a promotion replaced comes
+    back, and the candidate goes.
+    """
 
     TRY = "try"
     PROMOTE = "promote"
     REMOVE = "remove"
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,7 @@ def step(state: State | None, seen: Seen, now_s: float, passed_s: float) -> Stat
             return state
     if seen.asked and state.phase is not Phase.ROLLED_BACK:
         state = replace(state, applied=False)
-        return enter(state, Phase.ROLLED_BACK, now_s, "Asked", f"asked for while {state.phase}")
+        return enter(state, Phase.ROLLED_BACK, now_s, _ASKED, f"asked for while {state.phase}")
     if state.phase.is_end:
         return state
     if state.phase is Phase.PENDING:
@@ -91,7 +98,8 @@ def wanted(state: State | None, seen: Seen) -> Write | None:
     if not state.phase.is_end:
         return Write.TRY if isinstance(seen.proposal.names, str) else None
     if state.phase is Phase.ROLLED_BACK:
-        return Write.REMOVE
+        is_asked = any(each.reason == _ASKED for each in state.conditions)
+        return Write.RESTORE if is_asked else Write.REMOVE
     return Write.PROMOTE if state.phase is Phase.PROMOTED and not state.applied else None
 
 

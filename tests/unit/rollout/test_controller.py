@@ -299,6 +299,61 @@ def test_reaches_that_another_wrote_stop_the_rollout(site: Site, before: str, pr
     assert site.server.objects[PROFILES]["metadata"]["annotations"][REACHES_KEY] == before
 
 
+def test_a_policy_that_is_in_force_everywhere_is_not_judged_again(site: Site) -> None:
+    everywhere = '{"canary": "everywhere"}'
+    of_policy(site, reaches=everywhere)
+    for _ in range(3):
+        site.look(86400.0)
+    assert site.controller.state is None
+    assert not site.server.asked_for("PATCH")
+    assert json.loads(everywhere) == reaches(site)
+
+
+def test_no_reach_is_added_that_agents_would_refuse(site: Site) -> None:
+    most = {f"p{number}": "nowhere" for number in range(16)}
+    of_policy(site, reaches=json.dumps(most))
+    site.look()
+    assert "has 16 policies, the most" in site.controller.problem
+    assert (site.controller.state, reaches(site)) == (None, most)
+    del most["p0"]
+    of_policy(site, reaches=json.dumps(most))
+    assert site.look() is Phase.PENDING
+
+
+def test_the_same_candidate_promoted_again_does_not_replace_what_is_kept(site: Site) -> None:
+    promote(site)
+    longer = site.data(ROLLOUT)["rollout.yaml"] + "\n# again"
+    data = {**site.data(ROLLOUT), "rollout.yaml": longer}
+    site.server.put(ROLLOUT, {"metadata": {"uid": "u1"}, "data": data})
+    promote(site)
+    ask(site)
+    assert site.look() is Phase.ROLLED_BACK
+    assert site.data(PROFILES) == {"default.yaml": CURRENT}
+
+
+def test_a_candidate_without_a_verdict_leaves_what_was_promoted_before(site: Site) -> None:
+    promote(site)
+    promoted = site.data(PROFILES)["default.yaml"]
+    longer = site.data(ROLLOUT)["rollout.yaml"] + "\n# again"
+    data = {**site.data(ROLLOUT), "rollout.yaml": longer}
+    site.server.put(ROLLOUT, {"metadata": {"uid": "u1"}, "data": data})
+    for _ in range(100):
+        if site.look(86400.0) is Phase.ROLLED_BACK:
+            break
+    assert site.controller.state is not None
+    assert site.controller.state.phase is Phase.ROLLED_BACK
+    assert site.data(PROFILES) == {"default.yaml": promoted}
+
+
+def test_a_request_before_there_was_any_candidate_does_not_end_the_next_one(site: Site) -> None:
+    site.server.put(PROFILES, {"data": {"default.yaml": CURRENT}})
+    ask(site)
+    site.look()
+    assert ROLL_BACK_KEY not in site.server.objects[ROLLOUT]["metadata"]["annotations"]
+    site.server.put(PROFILES, {"data": {"default.yaml": CURRENT, "fast.yaml": CANDIDATE}})
+    assert [site.look(), site.look()] == [Phase.PENDING, Phase.CANARY]
+
+
 def test_a_profile_that_changes_meanwhile_is_not_overwritten(site: Site) -> None:
     site.look(), site.look()
     site.measure()
