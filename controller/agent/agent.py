@@ -373,7 +373,7 @@ class Agent:
 
     def _follow_policies(self) -> None:
         """Between two ticks, apply the configuration with other policies if they are in force."""
-        self._labels.take(self._node.labels)
+        self._labels.take(self._node.labels, with_reaches=self._node.knows_reaches)
         if self._config.policies:
             self._pauses.poll()
         self._source.clock.paused = self._pauses.policies

@@ -364,6 +364,11 @@ class Node:
         """The labels of the Node, ``None``: not known yet, or without a cluster."""
         return None if self.cluster is None else self.cluster.node_labels
 
+    @property
+    def knows_reaches(self) -> bool:
+        """Whether ``labels`` has where rollouts put policies in force."""
+        return self.cluster is None or self.cluster.knows_reaches
+
     def poll(self, pause: Pause | None, left_out_ns: int) -> Snapshot:
         """Read the probes and a part of the knobs; return the input of this tick's plan.
 

@@ -12,6 +12,7 @@ import json
 import logging
 from pathlib import Path
 
+from controller.config.rollout_reach import with_kept_reaches
 from controller.host.state_dir import read_file, write_json
 
 __all__ = ("LabelOrigin", "NodeLabels")
@@ -41,12 +42,15 @@ class NodeLabels:
         self.labels = None if self._path is None else _read(self._path)
         self.origin = LabelOrigin.UNKNOWN if self.labels is None else LabelOrigin.KEPT
 
-    def take(self, labels: Mapping[str, str] | None) -> None:
+    def take(self, labels: Mapping[str, str] | None, *, with_reaches: bool = True) -> None:
         """Take what was read last; ``None``: nothing was read yet.
 
         A change is stored. If that fails it is logged, and a restart may begin with older labels.
+        Not *with_reaches*: those of policies could not be read, and the kept ones stay.
         """
-        if labels is None or (labels is self.labels and self.origin is LabelOrigin.READ):
+        if labels is not None and not with_reaches:
+            labels = with_kept_reaches(labels, self.labels or {})
+        if labels is None or (labels == self.labels and self.origin is LabelOrigin.READ):
             return
         changed = labels != self.labels
         self.labels, self.origin = labels, LabelOrigin.READ

@@ -9,7 +9,7 @@ So it is kept with them over a restart, and takes effect as a change of them doe
 from collections.abc import Mapping
 from enum import StrEnum
 
-__all__ = ("Reach", "reach_of", "with_reaches")
+__all__ = ("Reach", "reach_of", "with_kept_reaches", "with_reaches")
 
 _PREFIX = "rollout.sweetpoint.dev/"
 
@@ -30,3 +30,8 @@ def with_reaches(labels: Mapping[str, str], reaches: Mapping[str, Reach]) -> Map
     """Return *labels* of a Node with *reaches* by policy; a label in place of one is left out."""
     own = {key: value for key, value in labels.items() if not key.startswith(_PREFIX)}
     return own | {f"{_PREFIX}{policy}": str(each) for policy, each in reaches.items()}
+
+
+def with_kept_reaches(labels: Mapping[str, str], kept: Mapping[str, str]) -> Mapping[str, str]:
+    """Return *labels*, which have no reaches, with those of *kept*, the labels of before."""
+    return {**labels, **{key: each for key, each in kept.items() if key.startswith(_PREFIX)}}

@@ -264,15 +264,21 @@ class Cluster:
         The same object as long as nothing changes; see ``OwnNode`` and ``with_reaches``.
         """
         labels = self._own_node.labels
+        if labels is None:
+            return None
         profiles = None if self._config_map_profiles is None else self._config_map_profiles.state
-        if profiles is None or labels is None:
-            return labels
-        if profiles.result is None and not profiles.unreadable:
+        if profiles is not None and profiles.result is None and not profiles.unreadable:
             return None  # without the reaches another policy would be in force for a moment
-        if self._labels is None or self._labels[:2] != (labels, profiles.policies):
-            found = with_reaches(labels, profiles.policies)
-            self._labels = labels, profiles.policies, found
+        reaches = (None if profiles is None else profiles.policies) or {}
+        if self._labels is None or self._labels[:2] != (labels, reaches):
+            self._labels = labels, reaches, with_reaches(labels, reaches)
         return self._labels[2]
+
+    @property
+    def knows_reaches(self) -> bool:
+        """Whether ``node_labels`` has the reaches, and not only because none was read yet."""
+        profiles = None if self._config_map_profiles is None else self._config_map_profiles.state
+        return profiles is None or profiles.policies is not None
 
     def _report_pause(self, pause: Pause | None) -> None:
         if pause == self._pause:

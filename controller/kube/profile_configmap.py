@@ -86,12 +86,14 @@ class ClusterProfiles:
         if self._last is None:
             self._change(Reload.MISSING, uid, problems=(f"{self._origin}: does not exist",))
             return
+        policies = self.state.policies
         try:
+            policies = decode_reaches(_reaches(self._last))
             texts = _texts(self._last, self._origin)
             profiles = parse_profiles(texts, self._origin, tick_ns=tick_ns, cpus=cpus)
-            policies = decode_reaches(_reaches(self._last))
         except ConfigError as error:
-            self._change(Reload.FAILED, uid, problems=error.problems)
+            # A wrong profile does not keep a policy from its reach.
+            self._change(Reload.FAILED, uid, problems=error.problems, policies=policies)
             return
         digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
         now_s = self._clock()

@@ -9,7 +9,7 @@ from controller.kube.state import ClusterState, Reload
 
 __all__ = ("source_problems",)
 
-# Without an event a list comes after 100 s (``Limits.silence_s``), so this is twice missed.
+# Without an event a watch is resumed after 100 s (``Limits.silence_s``), so this is missed thrice.
 _STALE_S = 300.0
 _MAX_DENIED = 3
 

@@ -44,7 +44,7 @@ class ProfilesState:
     uid: str = ""
     unreadable: str = ""
     digest: str = ""
-    policies: Mapping[str, Reach] = field(default_factory=dict)
+    policies: Mapping[str, Reach] | None = None
     reloads: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(Reload, 0))
 
     @property
@@ -52,7 +52,9 @@ class ProfilesState:
         """Description of the last change for people."""
         if self.result is Reload.APPLIED:
             names = ", ".join(sorted(self.profiles)) or "none"
-            reaches = [f"; policy {name} {each}" for name, each in sorted(self.policies.items())]
+            reaches = [
+                f"; policy {name} {each}" for name, each in sorted((self.policies or {}).items())
+            ]
             return f"profiles in force: {names}{''.join(reaches)}"
         shown = self.problems[:_MAX_SHOWN]
         more = len(self.problems) - len(shown)
@@ -69,7 +71,7 @@ class ProfilesState:
             "problems": self.problems,
             "unreadable": self.unreadable,
             "digest": self.digest,
-            "policies": dict(self.policies),
+            "policies": dict(self.policies or {}),
             "reloads": dict(self.reloads),
         }
 

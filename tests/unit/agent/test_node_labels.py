@@ -45,3 +45,16 @@ def test_labels_that_cannot_be_stored_are_used(
     labels.take({"pool": "canary"})
     assert labels.labels == {"pool": "canary"}
     assert "a restart without the API server has older labels" in caplog.text
+
+
+def test_reaches_that_could_not_be_read_stay_as_they_were(tmp_path: Path) -> None:
+    reach = {"rollout.sweetpoint.dev/canary": "nowhere"}
+    NodeLabels(tmp_path).take({"pool": "old"} | reach)
+    labels = NodeLabels(tmp_path)
+    labels.take({"pool": "new"}, with_reaches=False)
+    before = labels.labels
+    assert before == {"pool": "new"} | reach
+    labels.take({"pool": "new"}, with_reaches=False)
+    assert labels.labels is before
+    labels.take({"pool": "new"})
+    assert labels.labels == {"pool": "new"}

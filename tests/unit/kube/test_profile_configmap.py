@@ -57,13 +57,14 @@ def test_a_change_of_its_metadata_is_no_change_of_the_profiles() -> None:
 def test_where_a_rollout_has_put_policies_in_force_is_read_and_checked() -> None:
     cluster = profiles()
 
-    def update(text: str | None) -> Mapping[str, str]:
+    def update(text: str | None) -> Mapping[str, str] | None:
         config_map = found({})
         if text is not None:
             config_map["metadata"] |= {"annotations": {"sweetpoint.dev/policies": text}}
         cluster.update(config_map)
         return cluster.state.policies
 
+    assert cluster.state.policies is None
     assert update(None) == {}
     assert update('{"canary": "everywhere"}') == {"canary": "everywhere"}
     assert cluster.state.note == "profiles in force: none; policy canary everywhere"
@@ -172,3 +173,12 @@ def test_only_changes_make_events(tmp_path: Path) -> None:
     assert profiles.failure is None and worker.failure is None
     reasons = [body["reason"] for path, body in server.objects.items() if "/events/" in path]
     assert reasons == ["ProfilesRefused", "ProfilesApplied"]
+
+
+def test_a_wrong_profile_does_not_keep_a_policy_from_its_reach() -> None:
+    cluster = profiles()
+    config_map = found({"default.yaml": "indicators: 7\n"})
+    config_map["metadata"] |= {"annotations": {"sweetpoint.dev/policies": '{"canary": "nowhere"}'}}
+    cluster.update(config_map)
+    assert cluster.state.result is Reload.FAILED
+    assert cluster.state.policies == {"canary": "nowhere"}
