@@ -233,6 +233,8 @@ class Doorbell:
         if in_time:
             self._in_time += 1
             return
+        if not self._ticks_run:
+            return  # nothing is late at the start
         self._late += 1
         if patient:
             self._late_s.append(time.monotonic())

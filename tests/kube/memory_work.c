@@ -66,9 +66,10 @@ static int unit(int mib, double rate, double hold_s)
 
 static int units(int mib, double rate, double hold_s, const char *folder)
 {
-    char name[256], path[600];
+    char name[256], path[600], made[604];
     gethostname(name, sizeof name);
     snprintf(path, sizeof path, "%s/%s-%ld", folder, name, (long)time(NULL));
+    snprintf(made, sizeof made, "%s.new", path);
     srandom(strlen(name) * 31 + name[strlen(name) - 1] + time(NULL));
     for (int done = 0, killed = 0;;) {
         int wanted = mib / 2 + random() % (mib + 1);
@@ -82,11 +83,12 @@ static int units(int mib, double rate, double hold_s, const char *folder)
             killed++;
         else if (!status)
             done += wanted;
-        FILE *file = fopen(path, "w");
+        FILE *file = fopen(made, "w");
         if (!file)
             return 1;
         fprintf(file, "%d %d\n", done, killed);
-        fclose(file);
+        if (fclose(file) || rename(made, path))  // a reader sees all of it
+            return 1;
     }
 }
 

@@ -29,8 +29,7 @@ REDIS = Service(name="redis", rate=2000.0, request=r"GET key\r\n", profile="defa
 class Redis:
     """The service on ``port``; its processes *join* a cgroup. ``deaths`` counts their ends.
 
-    It listens when its data are loaded, as with a readiness probe. ``refused`` is why it did not
-    start.
+    It listens when its data are loaded, as with a readiness probe.
     """
 
     def __init__(self, home: Path, join: Callable[[], None]) -> None:
