@@ -75,8 +75,9 @@ class OomReconciler:
 
     def reconfigure(self, on: bool) -> None:
         """Raise processes from now on, or give back what they had."""
+        if on is not self._on:
+            self._whole_due_ns = 0
         self._on = on
-        self._whole_due_ns = 0
 
     def set_workloads(self, workloads: Iterable[Workload]) -> None:
         """Set the present workloads; the processes of the best-effort ones are raised."""
