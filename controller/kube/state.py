@@ -33,7 +33,7 @@ class ProfilesState:
     the id ``uid``; ``result`` is ``None`` until the ConfigMap was read. ``unreadable`` is the
     reason why it cannot be read now, empty if it can. ``reloads`` counts changes by result.
     ``digest`` is that of the texts of the profiles in force, empty without any. ``policies`` has
-    where a rollout has put policies in force, by their names.
+    where a rollout has put policies in force, by their names; ``None``: that was never read.
     """
 
     config_map: str

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 import json
 from pathlib import Path
+from typing import ClassVar, Generic, Self, TypeVar
 
 from controller.demo.cgroups import DemoError
 from tests.compare.policies import POLICIES
 
-__all__ = ("ALONE", "WINDOW_S", "Block", "Failure", "Record", "is_usable")
+__all__ = ("ALONE", "WINDOW_S", "Block", "Failure", "Record", "RecordFile", "is_usable")
 
 # The service beside idle-class work, which keeps the CPUs awake, instead of a job.
 ALONE = "alone"
@@ -72,17 +73,24 @@ def is_usable(block: Block) -> bool:
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class Record:
-    """The contents of the file *path*; ``facts`` are names and values of the conditions."""
+B = TypeVar("B")
 
+
+@dataclass(slots=True, kw_only=True)
+class RecordFile(Generic[B]):
+    """The contents of the file *path*; ``facts`` are names and values of the conditions.
+
+    ``kind`` is the class of ``blocks``, a dataclass with ``p99_ms``.
+    """
+
+    kind: ClassVar[type]
     path: Path
     facts: dict[str, str] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[B] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
     @classmethod
-    def load(cls, path: Path) -> "Record":
+    def load(cls, path: Path) -> Self:
         """Read the file *path*.
 
         :raises DemoError: it cannot be read, or was written by another version.
@@ -95,20 +103,10 @@ class Record:
             raise DemoError(f"cannot read blocks from {path}: {error}") from error
         return found
 
-    @classmethod
-    def start(cls, path: Path, facts: Mapping[str, str]) -> "Record":
-        """Start the file *path*; an older one is kept beside it, with the suffix ``.old``."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            path.replace(path.with_name(f"{path.name}.old"))
-        found = cls(path=path, facts=dict(facts))
-        found._append({"facts": found.facts})
-        return found
+    def check_same(self, facts: Mapping[str, str], same: Iterable[str]) -> None:
+        """Check that the file can be continued under *facts*.
 
-    def resume(self, facts: Mapping[str, str], same: Iterable[str]) -> None:
-        """Go on with the file under *facts*; of those that differ it gets both values.
-
-        :raises DemoError: a fact that is named by *same* differs.
+        :raises DemoError: one that is named by *same* is another one than in the file.
         """
         for name in same:
             if self.facts.get(name) != facts.get(name):
@@ -116,18 +114,55 @@ class Record:
                     f"{self.path} cannot be continued: its {name} is {self.facts.get(name)}, "
                     f"now it is {facts.get(name)}"
                 )
+
+    def add(self, result: B | Failure) -> None:
+        """Append *result* to the file."""
+        if isinstance(result, Failure):
+            self.failures.append(result)
+        else:
+            self.blocks.append(result)
+        self.append(asdict(result))  # type: ignore[arg-type]
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Append a *row* to the file."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def _take(self, row: dict[str, object]) -> None:
+        if "facts" in row:
+            self.facts = dict(row["facts"])  # type: ignore[call-overload]
+        elif "reason" in row:
+            self.failures.append(Failure(**row))  # type: ignore[arg-type]
+        else:
+            self.blocks.append(self.kind(**row | {"p99_ms": tuple(row["p99_ms"])}))  # type: ignore
+
+
+@dataclass(slots=True, kw_only=True)
+class Record(RecordFile[Block]):
+    """The file of the comparison where CPUs or a link are shared."""
+
+    kind = Block
+
+    @classmethod
+    def start(cls, path: Path, facts: Mapping[str, str]) -> "Record":
+        """Start the file *path*; an older one is kept beside it, with the suffix ``.old``."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.replace(path.with_name(f"{path.name}.old"))
+        found = cls(path=path, facts=dict(facts))
+        found.append({"facts": found.facts})
+        return found
+
+    def resume(self, facts: Mapping[str, str], same: Iterable[str]) -> None:
+        """Go on with the file under *facts*; of those that differ it gets both values.
+
+        :raises DemoError: a fact that is named by *same* differs.
+        """
+        self.check_same(facts, same)
         for name, value in facts.items():
             before = self.facts.get(name)
             self.facts[name] = value if before in (None, value) else f"{before}, then {value}"
-        self._append({"facts": self.facts})
-
-    def add(self, result: Block | Failure) -> None:
-        """Append *result* to the file."""
-        if isinstance(result, Block):
-            self.blocks.append(result)
-        else:
-            self.failures.append(result)
-        self._append(asdict(result))
+        self.append({"facts": self.facts})
 
     @property
     def usable(self) -> list[Block]:
@@ -140,15 +175,3 @@ class Record:
     def done(self) -> set[tuple[str, str, int]]:
         """Return mix, policy and round of the usable blocks."""
         return {(each.mix, each.policy, each.round) for each in self.usable}
-
-    def _append(self, row: Mapping[str, object]) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def _take(self, row: dict[str, object]) -> None:
-        if "facts" in row:
-            self.facts = dict(row["facts"])  # type: ignore[call-overload]
-        elif "reason" in row:
-            self.failures.append(Failure(**row))  # type: ignore[arg-type]
-        else:
-            self.blocks.append(Block(**row | {"p99_ms": tuple(row["p99_ms"])}))  # type: ignore

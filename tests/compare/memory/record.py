@@ -3,12 +3,9 @@
 """The file of a comparison where memory is short: its conditions, blocks and failures."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-import json
-from pathlib import Path
+from dataclasses import dataclass
 
-from controller.demo.cgroups import DemoError
-from tests.compare.record import Failure
+from tests.compare.record import RecordFile
 
 __all__ = ("MemoryBlock", "MemoryRecord")
 
@@ -41,64 +38,22 @@ class MemoryBlock:
 
 
 @dataclass(slots=True, kw_only=True)
-class MemoryRecord:
-    """The contents of the file *path*; ``facts`` are names and values of the conditions."""
+class MemoryRecord(RecordFile[MemoryBlock]):
+    """The file of the comparison where memory is short."""
 
-    path: Path
-    facts: dict[str, str] = field(default_factory=dict)
-    blocks: list[MemoryBlock] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-
-    @classmethod
-    def load(cls, path: Path) -> "MemoryRecord":
-        """Read the file *path*.
-
-        :raises DemoError: it cannot be read, or was written by another version.
-        """
-        found = cls(path=path)
-        try:
-            for line in path.read_text().splitlines():
-                found._take(json.loads(line))
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise DemoError(f"cannot read blocks from {path}: {error}") from error
-        return found
+    kind = MemoryBlock
 
     def begin(self, facts: Mapping[str, str]) -> None:
         """Write *facts* to the file: it starts here, or goes on.
 
         :raises DemoError: it has blocks of another kernel, other CPUs, another length.
         """
-        for name in _SAME:
-            if (before := self.facts.get(name, facts.get(name))) != facts.get(name):
-                raise DemoError(
-                    f"{self.path} cannot be continued: its {name} is {before}, "
-                    f"now it is {facts.get(name)}"
-                )
+        self.check_same(facts, [name for name in _SAME if name in self.facts])
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.facts |= facts
-        self._append({"facts": self.facts})
-
-    def add(self, result: MemoryBlock | Failure) -> None:
-        """Append *result* to the file."""
-        if isinstance(result, MemoryBlock):
-            self.blocks.append(result)
-        else:
-            self.failures.append(result)
-        self._append(asdict(result))
+        self.append({"facts": self.facts})
 
     @property
     def done(self) -> set[tuple[str, str, int]]:
         """Return mix, policy and round of the blocks."""
         return {(each.mix, each.policy, each.round) for each in self.blocks}
-
-    def _append(self, row: Mapping[str, object]) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def _take(self, row: dict[str, object]) -> None:
-        if "facts" in row:
-            self.facts = dict(row["facts"])  # type: ignore[call-overload]
-        elif "reason" in row:
-            self.failures.append(Failure(**row))  # type: ignore[arg-type]
-        else:
-            self.blocks.append(MemoryBlock(**row | {"p99_ms": tuple(row["p99_ms"])}))  # type: ignore
