@@ -4,9 +4,11 @@
 
 A source may begin to answer in another unit, or for another service. A figure that is suddenly
 several times larger or smaller, while the service does the same work in the same time, is wrong.
+The exception is one that becomes larger as best-effort work begins to do more: a link or a disk
+that both share slows requests down, and not the work of the service's own tasks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import math
 from typing import NamedTuple
 
@@ -28,6 +30,10 @@ _USUAL_S, _NOW_S = 30.0, 2.0
 _STEEP, _FREE = 20.0, math.log(4.0)
 # After this time the figure is taken as it is: the service has changed in a way not seen here.
 _LONGEST_NS = 600 * NS_PER_SEC
+# Best-effort work that does so much more at most so long after a jump may be the cause of it.
+_MUCH_MORE, _TOGETHER_NS = 1.5, 10 * NS_PER_SEC
+# What best-effort work does is compared above these: in CPUs, and in bytes/ns to links and disks.
+_LEAST_CPUS, _LEAST_TRAFFIC = 0.02, 1e-3
 
 
 class Pace(NamedTuple):
@@ -69,39 +75,94 @@ def pace_of(
     return Pace(waiting, math.log(oncpu / dt_ns))
 
 
-class FigureCheck:
-    """The usual figure and pace of one service; ``wrong`` since a figure that cannot be right."""
-
-    __slots__ = ("_figure", "_known_s", "_now", "_since_ns", "_usual")
+class _Others:
+    """What best-effort work does: CPU time, traffic of the network, traffic of disks."""
 
     def __init__(self) -> None:
-        self._figure = 0.0
+        self._usual, self._now = [0.0] * 3, [0.0] * 3
+        self._known_s = 0.0
+
+    @property
+    def do_more(self) -> bool:
+        """Whether it does much more of one of them now than usually."""
+        least = _LEAST_CPUS, _LEAST_TRAFFIC, _LEAST_TRAFFIC
+        rows = zip(self._now, self._usual, least, strict=True)
+        return any(now > _MUCH_MORE * max(usual, least) for now, usual, least in rows)
+
+    def update(
+        self,
+        cgroups: Iterable[CgroupId],
+        changed: Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]],
+        dt_ns: int,
+    ) -> None:
+        """Take what *cgroups* did in the tick of *dt_ns*."""
+        if dt_ns <= 0:
+            return
+        pairs = [changed[cgroup] for cgroup in cgroups if cgroup in changed]
+        rates = (
+            sum(gain(*pair, "oncpu_ns") for pair in pairs) / dt_ns,
+            sum(gain(*pair, name) for name in ("rx_bytes", "tx_bytes") for pair in pairs) / dt_ns,
+            sum(gain(*pair, "io_bytes") for pair in pairs) / dt_ns,
+        )
+        dt_s = dt_ns / NS_PER_SEC
+        self._known_s += dt_s
+        for averages, time_s in ((self._now, _NOW_S), (self._usual, _USUAL_S)):
+            weight = dt_s / min(max(time_s, dt_s), self._known_s)
+            for place, rate in enumerate(rates):
+                averages[place] += weight * (rate - averages[place])
+
+
+def _averaged(
+    before: tuple[float, ...], new: tuple[float, ...], weight: float
+) -> tuple[float, ...]:
+    return tuple(old + weight * (each - old) for old, each in zip(before, new, strict=True))
+
+
+class FigureCheck:
+    """The usual figure and pace of one service.
+
+    The usual ones stay as they are while a figure is far away without the service's work.
+    """
+
+    __slots__ = ("_by_others", "_drift", "_figure", "_known_s", "_now", "_since_ns", "_usual")
+
+    def __init__(self) -> None:
+        self._figure = self._drift = 0.0
         self._usual = self._now = Pace(0.0, 0.0)
         self._known_s = 0.0
         self._since_ns: int | None = None
+        self._by_others = False
 
     @property
     def wrong(self) -> bool:
-        """Whether the last figure contradicts the pace of the service."""
-        return self._since_ns is not None
+        """Whether the last figure contradicts the pace of the service and best-effort work."""
+        return self._since_ns is not None and not (self._by_others and self._drift > 0)
 
-    def update(self, value: float, pace: Pace, now_ns: int, dt_s: float) -> None:
-        """Take the figure *value* (above 0) and the pace of one tick of *dt_s*."""
+    def update(
+        self, value: float, pace: Pace, now_ns: int, dt_s: float, *, others_do_more: bool = False
+    ) -> None:
+        """Take the figure *value* (above 0) and the pace of one tick of *dt_s*.
+
+        *others_do_more*: best-effort work does much more than usually.
+        """
         figure = math.log(value)
         if self._known_s == 0.0:
             self._figure, self._usual, self._now = figure, pace, pace
         self._now = _moved(self._now, pace, min(1.0, dt_s / _NOW_S))
-        moved = abs(figure - self._figure)
+        self._drift = figure - self._figure
+        moved = abs(self._drift)
         if self._since_ns is None:
             with_work = sum(
                 abs(now - usual) for now, usual in zip(self._now, self._usual, strict=True)
             )
             if self._known_s >= _USUAL_S * 2 / 3 and moved > _FREE + _STEEP * with_work:
-                self._since_ns = now_ns
+                self._since_ns, self._by_others = now_ns, False
         elif moved < _FREE / 2:
             self._since_ns = None
         elif now_ns - self._since_ns > _LONGEST_NS:
             self._since_ns, self._known_s = None, 0.0
+        if self._since_ns is not None and now_ns - self._since_ns <= _TOGETHER_NS:
+            self._by_others = self._by_others or others_do_more
         if self._since_ns is None:
             self._known_s += dt_s
             weight = min(1.0, dt_s / min(_USUAL_S, self._known_s))
@@ -119,6 +180,7 @@ class OwnFigures:
     def __init__(self) -> None:
         self._figures: dict[str, ServiceReading] = {}
         self._checks: dict[str, FigureCheck] = {}
+        self._others = _Others()
         # The CPUs that each service used when its figure last had a value.
         self._worked: dict[str, float] = {}
 
@@ -129,6 +191,12 @@ class OwnFigures:
         self._figures = {figure.service: figure for figure in snapshot.services}
         self._worked = {name: cpus for name, cpus in self._worked.items() if name in self._figures}
         self._checks = {name: self._checks.get(name) or FigureCheck() for name in self._figures}
+        if not self._figures:
+            return
+        # A pause is when best-effort work may begin to do more.
+        cgroups = (*workload_index.best_effort, *workload_index.paused)
+        self._others.update(cgroups, samples.changed, dt_ns)
+        do_more = self._others.do_more
         for name, figure in self._figures.items():
             service = workload_index.services.get(name)
             if service is None or not figure.value or figure.value < 0:
@@ -136,7 +204,8 @@ class OwnFigures:
             pace = pace_of(service, samples.changed, dt_ns)
             if pace is not None:
                 dt_s = dt_ns / NS_PER_SEC
-                self._checks[name].update(figure.value, pace, snapshot.time_ns, dt_s)
+                check, now_ns = self._checks[name], snapshot.time_ns
+                check.update(figure.value, pace, now_ns, dt_s, others_do_more=do_more)
 
     def indicator(self, service: str, spec: IndicatorSpec, cpus: float) -> Indicator | None:
         """Return the figure of *service*, which uses *cpus* CPUs; ``None``: it reports none."""

@@ -1,0 +1,212 @@
+# Copyright The sweetpoint authors
+# SPDX-License-Identifier: Apache-2.0
+"""A trial where enforcing helps: nginx and memcached on a link that an upload fills.
+
+The services report the p99 of their clients at the other end of the link. A tight port behind the
+host drops what exceeds it, so without tiers the upload takes the link. ``SWEETPOINT_TRIAL_FOR`` and
+``SWEETPOINT_TRIAL_BLOCK`` make it shorter.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import json
+import os
+from pathlib import Path
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import IO
+
+import pytest
+
+from controller.demo import programs
+from controller.demo.programs import Process, start
+from controller.host.facts import CgroupLayout
+from tests.compare.link import HOST, NETWORK, SINK, Link
+from tests.compare.services import SERVICES
+from tests.kernel.agent import AgentRun, Site
+from tests.kernel.netns import entered
+from tests.kernel.overload import outweigh
+from tests.support.cgroups import remove_cgroup
+from tests.support.needs import needs_program
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.soak,
+    needs_program("nginx"),
+    needs_program("memcached"),
+    needs_program("iperf3"),
+]
+
+FOR = os.environ.get("SWEETPOINT_TRIAL_FOR", "2h")
+BLOCK = os.environ.get("SWEETPOINT_TRIAL_BLOCK", "2m")
+CLIENT = Path(__file__).with_name("figure_client.py")
+# Of these clients, alone on the link: well below. Beside the upload: ten times as much.
+SWEET_POINT_MS = 10
+PROFILE = f"""\
+name: own
+indicators:
+  service: {{sweet_point: {SWEET_POINT_MS}ms}}
+  net_backlog: {{sweet_point: 1ms}}
+"""
+# A transfer of iperf3 that ends with the test, and not before.
+UPLOAD = f"while iperf3 -c {SINK} -t 600 -P 4 -C cubic >/dev/null; do :; done"
+
+
+class LinkedSite(Site):
+    """Two services and a job on a host with a link; sockets are told apart by cgroup2."""
+
+    def __init__(self, root: Path, layout: CgroupLayout, home: Path) -> None:
+        super().__init__(root, layout, home)
+        self.store = self._make("store")
+        outweigh(root)  # the figures are about the link, also on a busy machine
+        assert layout.unified is not None, "no cgroup2 tree is mounted"
+        self.sockets = layout.unified / self.path(root)[1:]
+        for each in (self.service, self.store, self.batch[0]):
+            self._place(each).mkdir(parents=True, exist_ok=True)
+        self.push_path = home / "push.sock"
+        (home / "own.yaml").write_text(PROFILE)
+        services = {"web": self.service, "store": self.store}
+        configuration = {
+            "mode": "enforce",
+            "http": f"127.0.0.1:{self.port}",
+            "state_dir": f"{home}/state",
+            "data_dir": f"{home}/data",
+            "profiles": ["own.yaml"],
+            "workloads": [
+                *(
+                    {"name": name, "cgroup": self.path(path), "profile": "own"}
+                    | {"class": "latency-sensitive"}
+                    for name, path in services.items()
+                ),
+                {"name": "batch", "cgroup": f"{self.path(root)}/batch/*", "class": "best-effort"},
+            ],
+            "network": NETWORK,
+            "service_level": {
+                "socket": str(self.push_path),
+                "services": {name: {"push": {}, "unit": "ms"} for name in services},
+            },
+        }
+        self.config.write_text(json.dumps(configuration))
+
+    def _place(self, cgroup: Path) -> Path:
+        return self.sockets / cgroup.relative_to(self.root)
+
+    def join(self, cgroup: Path) -> Callable[[], None]:
+        """Return what a child calls before exec: it enters *cgroup*, with its sockets."""
+        files = [each / "cgroup.procs" for each in (cgroup, self._place(cgroup))]
+
+        def enter() -> None:
+            for file in files:
+                file.write_text("0")
+
+        return enter
+
+
+@pytest.fixture
+def site(cgroup_root: Path, cgroup_layout: CgroupLayout, tmp_path: Path) -> Iterator[LinkedSite]:
+    site = LinkedSite(cgroup_root, cgroup_layout, tmp_path)
+    try:
+        yield site
+    finally:
+        remove_cgroup(site.sockets)
+
+
+@contextlib.contextmanager
+def served(site: LinkedSite, link: Link, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run both services, and clients of them whose figures the agent gets."""
+    # Clients come over the link.
+    everywhere = programs.NGINX_CONF.replace("127.0.0.1:", "0.0.0.0:")
+    monkeypatch.setattr(programs, "NGINX_CONF", everywhere)
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sweetpoint-test-"))
+        home = Path(directory)
+        home.chmod(0o755)  # nginx's workers run as another user and read the page here
+        for name, service, cgroup in (
+            ("web", SERVICES["nginx"], site.service),
+            ("store", SERVICES["memcached-remote"], site.store),
+        ):
+            port = stack.enter_context(service.running(home, site.join(cgroup)))
+            command = link.among_clients(
+                (sys.executable, str(CLIENT), HOST, str(port), service.request)
+            )
+            stack.enter_context(pushed(site, name, command))
+        yield
+
+
+@contextlib.contextmanager
+def pushed(site: LinkedSite, name: str, command: list[str]) -> Iterator[None]:
+    """Run the client of the service *name*, and push each figure that it prints."""
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+
+    def push(figures: IO[str]) -> None:
+        with figures, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            for line in figures:
+                with contextlib.suppress(OSError):  # the agent does not listen yet
+                    sender.sendto(f"{name} {line.strip()}".encode(), str(site.push_path))
+
+    thread = threading.Thread(target=push, args=(client.stdout,))
+    thread.start()
+    try:
+        yield
+        assert client.poll() is None, f"the client of {name} ended"
+    finally:
+        client.kill()
+        client.wait()
+        thread.join()
+
+
+@contextlib.contextmanager
+def uploading(site: LinkedSite) -> Iterator[Process]:
+    """Upload from the first job."""
+    upload = start("upload", ("sh", "-c", UPLOAD), site.home, join=site.join(site.batch[0]))
+    try:
+        yield upload
+        upload.check()
+    finally:
+        upload.stop()
+
+
+def fresh(agent: AgentRun) -> set[str]:
+    """Return the services whose own figure is known."""
+    loops = agent.status()["plan"]["loops"]
+    return {
+        each["service"]
+        for each in loops
+        if each["indicator"] == "service" and each["value"] is not None
+    }
+
+
+def test_enforcing_helps_and_the_trial_says_so(
+    site: LinkedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        entered("/proc/self/ns/net"),
+        Link(site.home) as link,
+        served(site, link, monkeypatch),
+        AgentRun(site) as agent,
+    ):
+        agent.ready()
+        eventually("figures of both services", lambda: fresh(agent) == {"web", "store"})
+        with uploading(site):
+            words = ["--config", str(site.config), "--for", FOR, "--block", BLOCK, "--json"]
+            # What the services suffer in paused blocks is what is measured.
+            words += ["--most-harm", "100%", "--report", str(site.home / "trial.html")]
+            done = subprocess.run(
+                [sys.executable, "-m", "controller.cli.main", "trial", *words],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            print(done.stdout)
+            assert done.returncode == 0
+            assert agent.status()["pauses"] == []
+        assert agent.stop() == 0
+    found = json.loads(done.stdout)
+    assert found["ended"] == ""
+    verdicts = {each["name"]: each["verdict"] for each in found["findings"]}
+    assert verdicts["web"] == verdicts["store"] == "better", verdicts
