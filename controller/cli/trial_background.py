@@ -8,20 +8,28 @@ killed does not look like one that runs.
 
 from collections.abc import Mapping
 import contextlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-import hashlib
-import json
 import os
 from pathlib import Path
 import signal
 import sys
 import time
 
-from controller.host.state_dir import Lock, LockError, owners, read_file, write_json
+from controller.host.state_dir import Lock, LockError, owners
+from controller.host.trial_record import (
+    MOST_LABEL,
+    Record,
+    RecordError,
+    digest_of,
+    read_record,
+    record_file,
+    trial_directory,
+    write_record,
+)
 from controller.trial.blocks import Arm, Design, Results, TrialError, load
 
-__all__ = ("INTERRUPTED", "Background", "Latest", "Record", "State", "latest", "stop")
+__all__ = ("INTERRUPTED", "Background", "Latest", "State", "latest", "stop")
 
 # Why a trial ended that a command or a signal stopped: what it measured until then is not biased.
 INTERRUPTED = "interrupted"
@@ -30,9 +38,7 @@ _RUNS = (
     "a trial runs in the background: 'sweetpoint trial --latest' says how it goes on, --stop ends "
     "it"
 )
-_VERSION = 1
-_MOST_BYTES = 1 << 16
-_MOST_TEXT, _MOST_LABEL = 400, 64
+_MOST_TEXT = 400
 _END_WITHIN_S, _LOOK_EVERY_S = 60.0, 0.2
 
 
@@ -42,22 +48,6 @@ class State(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     KILLED = "killed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """The pairs of the trial are in ``file``; ``ended``: why it ended early, ``None``: not yet.
-
-    ``label`` is equal on all nodes of a pool on which one command began trials.
-    ``configuration`` is a digest of that of the agent, empty before the first pair. ``hurt`` is the
-    arm that hurt a service, so that the trial ended.
-    """
-
-    file: str
-    label: str = ""
-    configuration: str = ""
-    ended: str | None = None
-    hurt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +80,7 @@ def _compared(design: Design, configuration: str) -> str:
     if not configuration:
         return ""
     lengths = design.enforce_s, design.pause_s, design.washout_s
-    return _digest(configuration, design.policy, design.candidate, *lengths)
-
-
-def _digest(*values: object) -> str:
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
+    return digest_of(configuration, design.policy, design.candidate, *lengths)
 
 
 class Background:
@@ -104,15 +90,16 @@ class Background:
     """
 
     def __init__(self, data_dir: Path) -> None:
-        self._directory = _directory(data_dir)
-        self._log = self._directory / "log"
+        self._data_dir = data_dir
+        directory = trial_directory(data_dir)
+        self._log = directory / "log"
         self._record = Record(file="")
         self._ready = -1
         try:
-            self._lock = Lock(self._directory)
+            self._lock = Lock(directory)
         except LockError as error:
             raise TrialError(
-                _RUNS if error.held else f"{self._directory}: the lock cannot be taken; run as root"
+                _RUNS if error.held else f"{directory}: the lock cannot be taken; run as root"
             ) from None
 
     def begin(self, file: Path, label: str = "") -> None:
@@ -120,7 +107,7 @@ class Background:
 
         :raises OSError: the record cannot be written.
         """
-        self._record = Record(file=str(file.absolute()), label=label[:_MOST_LABEL])
+        self._record = Record(file=str(file.absolute()), label=label[:MOST_LABEL])
         self._write()
 
     def leave(self) -> bool:
@@ -158,7 +145,7 @@ class Background:
 
     def note(self, configuration: tuple[str, str] | None) -> None:
         """Note the *configuration* of the agent in the last pair."""
-        digest = "" if configuration is None else _digest(*configuration)
+        digest = "" if configuration is None else digest_of(*configuration)
         if digest != self._record.configuration:
             self._record = replace(self._record, configuration=digest)
             self._try_to_write()
@@ -172,10 +159,10 @@ class Background:
         try:
             self._write()
         except OSError as error:  # the pairs are what counts
-            print(f"sweetpoint: {_file(self._directory)}: {error.strerror}", file=sys.stderr)
+            print(f"sweetpoint: {record_file(self._data_dir)}: {error.strerror}", file=sys.stderr)
 
     def _write(self) -> None:
-        write_json(_file(self._directory), {"version": _VERSION, **asdict(self._record)})
+        write_record(self._data_dir, self._record)
 
 
 def check_none_runs(data_dir: Path) -> None:
@@ -183,7 +170,7 @@ def check_none_runs(data_dir: Path) -> None:
 
     :raises TrialError: one does.
     """
-    if owners(_directory(data_dir)):
+    if owners(trial_directory(data_dir)):
         raise TrialError(_RUNS)
 
 
@@ -193,10 +180,9 @@ def latest(data_dir: Path) -> Latest:
     :raises TrialError: there is none, or its files are damaged.
     :raises OSError: a file cannot be read.
     """
-    directory = _directory(data_dir)
     # Before the record: a trial that ends meanwhile has written its end.
-    runs = bool(owners(directory))
-    record = _read(_file(directory))
+    runs = bool(owners(trial_directory(data_dir)))
+    record = _read(data_dir)
     state = State.RUNNING
     if record.ended is not None:
         state = State.ENDED
@@ -205,17 +191,14 @@ def latest(data_dir: Path) -> Latest:
     return Latest(state=state, record=record, results=load(Path(record.file)))
 
 
-def _read(path: Path) -> Record:
+def _read(data_dir: Path) -> Record:
     try:
-        fields = json.loads(read_file(path, at_most=_MOST_BYTES))
-        version = fields.pop("version")
-        if version != _VERSION:
-            raise TrialError(f"{path}: version {ascii(version)[:40]} is not known")
-        return Record(**fields)
-    except FileNotFoundError:
-        raise TrialError("no trial was begun in the background on this host") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise TrialError(f"{path}: damaged") from None
+        record = read_record(data_dir)
+    except RecordError as error:
+        raise TrialError(str(error)) from None
+    if record is None:
+        raise TrialError("no trial was begun in the background on this host")
+    return record
 
 
 def stop(data_dir: Path, label: str = "") -> bool:
@@ -224,10 +207,10 @@ def stop(data_dir: Path, label: str = "") -> bool:
     :param label: only a trial with this label is ended; empty: any one.
     :raises TrialError: it has another label, or it has not ended within a minute.
     """
-    directory = _directory(data_dir)
+    directory = trial_directory(data_dir)
     pids = owners(directory)
     if pids and label:
-        _check_label(directory, label[:_MOST_LABEL])
+        _check_label(data_dir, label[:MOST_LABEL])
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, signal.SIGTERM)
@@ -239,18 +222,10 @@ def stop(data_dir: Path, label: str = "") -> bool:
     return bool(pids)
 
 
-def _check_label(directory: Path, label: str) -> None:
-    record = _read(_file(directory))
+def _check_label(data_dir: Path, label: str) -> None:
+    record = _read(data_dir)
     if record.ended is not None:  # that of an earlier trial
         raise TrialError("a trial is just beginning, whose label is not known yet: it goes on")
     if record.label != label:
         has = f"label {record.label!a}" if record.label else "no label"
         raise TrialError(f"the trial in the background has {has}, not {label!a}: it goes on")
-
-
-def _directory(data_dir: Path) -> Path:
-    return data_dir / "trials" / "background"
-
-
-def _file(directory: Path) -> Path:
-    return directory / "trial.json"

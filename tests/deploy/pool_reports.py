@@ -5,8 +5,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from controller.cli.trial_background import Latest, Record, State
+from controller.cli.trial_background import Latest, State
 from controller.cli.trial_result import document
+from controller.host.trial_record import Record
 from controller.trial.blocks import Design, Pair, Results
 from tests.support.trial import bursty_pairs
 

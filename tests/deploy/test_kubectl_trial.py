@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from controller.cli import trial, trial_background
+from controller.host.trial_record import MOST_LABEL
 from controller.trial.blocks import Arm
 from deploy import kubectl_sweetpoint as plugin
 from tests.deploy.fake_kubectl import HOSTILE, PLUGIN, FakeCluster
@@ -445,6 +446,6 @@ def test_its_options_are_those_of_the_agent() -> None:
     known = {option for each in parser._actions for option in each.option_strings}
     assert {*plugin._TRIAL, "--against", "--background", "--latest", "--stop", "--label"} <= known
     assert plugin._VERBS.keys() == plugin._POOL.keys()
-    assert plugin._MOST_LABEL == trial_background._MOST_LABEL
+    assert plugin._MOST_LABEL == MOST_LABEL
     assert trial_background.INTERRUPTED == "interrupted"
     assert str(trial_background.State.RUNNING) == "running"
