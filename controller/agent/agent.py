@@ -64,6 +64,7 @@ from controller.agent.source_problems import SourceProblems
 from controller.agent.sources import Sources
 from controller.agent.start_log import StartLog
 from controller.agent.state_keeper import StateKeeper
+from controller.agent.trials import Trials
 from controller.config.load import Config
 from controller.core.decision import Outcome, Plan
 from controller.core.in_force import InForce
@@ -154,6 +155,7 @@ class Agent:
         self._node = Node(loaded, self._store, lambda: self._arrivals.pods)
         self._pauses = Pauses(loaded.state_dir, lambda: self._node.pause_annotation)
         self._candidates = Candidates(loaded.state_dir)
+        self._trials = Trials(options.config.absolute())
         self._keeper = StateKeeper(options.lock, self._node.journals, self._store_again)
         self._follower = ConfigFollower(source, loaded, self._node)
         always = None if self._recorder is None else TickReason.RECORDING
@@ -382,6 +384,14 @@ class Agent:
         if self._follower.has_other_policies() and self._follower.adapt():
             self._looks.expect(TickReason.RELOAD)
             self._take_over(mode)
+        self._begin_trials()
+
+    def _begin_trials(self) -> None:
+        cluster = self._node.cluster_state
+        profiles = None if cluster is None else cluster.profiles
+        digests = self._follower.digest, "" if profiles is None else profiles.digest
+        is_whole = not self._pauses.state.entries and self._source.clock.candidate is None
+        self._trials.poll(self._config, digests, ready=self._enforces and is_whole)
 
     def _take_over(self, mode: Mode) -> None:
         """Pass on the configuration that the follower has applied; *mode* is the one before."""

@@ -129,6 +129,7 @@ def _finish(arguments: argparse.Namespace, trial: _Trial, node: str, clock: Cloc
         _note_left_out(trial.path, runner)
         # What broke the trial is not known here: then the record has no end.
         if background is not None and (ended or sys.exception() is None):
+            background.note(runner.configuration)  # no pair may have ended
             background.end(ended, hurt.arm if hurt else "")
     if runner.lost:
         why = "the agent was started again or configured otherwise meanwhile"

@@ -20,10 +20,17 @@ from controller.config.yaml_document import ConfigError, Document, parse_documen
 __all__ = ("Candidate", "add_candidate", "parse_candidate")
 
 
-class CandidateSetModel(PolicySetModel):
-    """What a policy sets, without the mode: the agent enforces with a candidate and without it."""
+# What a policy sets and a candidate cannot, with the reason.
+_NOT_OFFERED = {
+    "mode": "the agent enforces with and without it",
+    "trial": "one trial cannot begin another one",
+}
 
-    not_offered: ClassVar[tuple[str, ...]] = ("mode",)
+
+class CandidateSetModel(PolicySetModel):
+    """What a policy sets, without what is the same with a candidate and without it."""
+
+    not_offered: ClassVar[tuple[str, ...]] = tuple(_NOT_OFFERED)
 
 
 class CandidateModel(Strict):
@@ -61,9 +68,9 @@ def parse_candidate(text: str, origin: str, until_s: float | None = None) -> Can
         model = check(document, CandidateModel)
     except ConfigError as error:
         raise ConfigError([*error.problems, can_set]) from None
-    if model.changes.mode is not None:
-        problem = document.problem(("set", "mode"), "the agent enforces with and without it")
-        raise ConfigError([problem, can_set])
+    for key, why in _NOT_OFFERED.items():
+        if getattr(model.changes, key) is not None:
+            raise ConfigError([document.problem(("set", key), why), can_set])
     data: Any = document.data
     canonical = json.dumps(data["set"], sort_keys=True)
     digest = hashlib.sha256(canonical.encode()).hexdigest()

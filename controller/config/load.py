@@ -47,6 +47,7 @@ from controller.config.sections.pod_classes import PodClass
 from controller.config.sections.resctrl import ResctrlConfig, build_resctrl
 from controller.config.sections.service_level import build_service_level
 from controller.config.sections.service_sources import ServiceLevelConfig
+from controller.config.sections.trial import TrialConfig, build_trial
 from controller.config.state_dir import parse_directory
 from controller.config.workload_rules import WorkloadRule, build_rules, replace_profiles
 from controller.config.yaml_document import ConfigError, Document, parse_document, read_text
@@ -89,6 +90,7 @@ class Config:
     budget: BudgetConfig
     history: HistoryConfig
     nri: NriConfig
+    trial: TrialConfig = field(default_factory=TrialConfig)
     settings: Settings
     service_level: ServiceLevelConfig | None = None
     network: NetworkConfig | None = None
@@ -240,6 +242,8 @@ def _build(
     problems += _find_unknown_classes(loaded, "resctrl", resctrl.classes)
     problems += _find_unknown_classes(loaded, "io", io_classes)
     policies = build_policies(document, model.policies, problems, has_pods=kubernetes is not None)
+    sets = {each.name: each.sets for each in policies}
+    trial = build_trial(document, model.trial, sets, problems, has_pods=kubernetes is not None)
     if kubernetes is not None and model.node_labels:
         text = "has no effect with a section kubernetes: the Node object has the labels"
         problems.append(document.problem(("node_labels",), text))
@@ -257,6 +261,7 @@ def _build(
         budget=build_budget(model.budget),
         history=build_history(model.history),
         nri=build_nri(model.nri),
+        trial=trial,
         settings=Settings(
             tick_ns=model.tick,
             host=HostFacts(cpus=online),

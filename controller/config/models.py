@@ -43,6 +43,7 @@ from controller.config.sections.policies import (
 )
 from controller.config.sections.resctrl import ResctrlModel
 from controller.config.sections.service_models import ServiceLevelModel
+from controller.config.sections.trial import TrialModel
 from controller.config.state_dir import DEFAULT_STATE_DIR
 from controller.core.model import Channel, IndicatorName, Knob, Mode, QosClass
 from controller.core.settings import DEAD_ZONE, SafeState
@@ -306,6 +307,8 @@ class ConfigModel(Strict):
     """What is kept on disk of past ticks for explain, advise and replay."""
     nri: NriModel = raw_default({})
     """How the container runtime tells of containers that are about to run."""
+    trial: TrialModel = raw_default({})
+    """Trials of what enforcing or a policy brings, which the agent begins by itself."""
     kubernetes: KubernetesModel | None = None
     """This host is a node of a Kubernetes cluster, and its workloads are pods."""
     eviction: EvictionModel = raw_default({})

@@ -93,12 +93,16 @@ class Situation(NamedTuple):
 
 
 class PolicyInForce(NamedTuple):
-    """A policy that is in force, why, and what it ``sets``, in the form of the file."""
+    """A policy that is in force, why, and what it ``sets``, in the form of the file.
+
+    ``promoted``: a rollout has put it in force on all nodes.
+    """
 
     name: str
     place: int
     because: str
     sets: Mapping[str, Any] = MappingProxyType({})
+    promoted: bool = False
 
 
 class Change(NamedTuple):
@@ -211,7 +215,8 @@ def find_in_force(policies: Sequence[Policy], situation: Situation) -> PoliciesI
             changes.append(policy.next_begin_s(now_s) if end_s is None else end_s)
         if not policy.windows or end_s is not None:
             because = _because(replace(policy, nodes=nodes), end_s, reach)
-            entries.append(PolicyInForce(policy.name, policy.place, because, policy.sets))
+            promoted = reach == Reach.EVERYWHERE
+            entries.append(PolicyInForce(policy.name, policy.place, because, policy.sets, promoted))
     return PoliciesInForce(
         known=tuple(each.name for each in policies),
         entries=tuple(entries),

@@ -2,18 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rollout with a real agent on a canary node, from its trial to the profile that it ends with.
 
-Two more canary nodes are made up: what they publish decides, so that the outcome of the short
-trial of the real one does not.
+The agent begins the trial by itself. Two more canary nodes are made up: what they publish decides,
+so that the outcome of the real one's trial does not.
 """
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-import subprocess
-import sys
 import time
 
 import pytest
 
+from controller.host.trial_record import Record, read_record
 from controller.kube.client.api import Api
 from controller.kube.client.worker import Worker
 from controller.kube.events import Events
@@ -29,13 +28,16 @@ from tests.kube.kubelet import Kubelet, Running
 from tests.kube.site import NodeSite
 from tests.support.kube.limits import PATIENT
 from tests.support.rollout import pairs_from, profile, tried
-from tests.support.waiting import DEADLINE_S, eventually
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.kernel]
 
 PAIRS = 3
-# Two seconds a block.
-SHORT = ("--for", "12s", "--block", "2s", "--washout", "500ms", "--most-harm", "100%")
+# A trial that does not end in the test.
+TRIAL = (
+    "trial: {enabled: true, policy: canary, publish: true, for: 24h, block: 2s, washout: 500ms, "
+    "most_harm: 100%}\n"
+)
 
 
 class Fleet:
@@ -68,7 +70,7 @@ class Fleet:
         where = f"config_map: {self.profiles}, namespace: {release.namespace}"
         policy = f"nodes: {{matchLabels: {{pool: {self.pool}}}}}, set: {{replace_profiles: "
         self.site.write(
-            extra=f"policies: [{{name: canary, {policy}{{default: fast}}}}}}]\n",
+            extra=f"policies: [{{name: canary, {policy}{{default: fast}}}}}}]\n{TRIAL}",
             kubernetes=f"  profiles: {{{where}}}\n",
         )
         client = cluster.client(release.namespace, self.rollout)
@@ -96,15 +98,8 @@ class Fleet:
         assert state is not None, self.loop.seen()
         return state
 
-    def try_candidate(self, less: float) -> None:
-        """Run a trial on the real node, and let the others publish that they gain *less*."""
-        words = ("trial", "--config", str(self.site.config), "--policy", "canary", "--publish")
-        command = [sys.executable, "-m", "controller.cli.main", *words, *SHORT]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert "not published" not in done.stderr
+    def publish_of_others(self, less: float) -> None:
+        """Let the made up nodes publish that they gain *less*."""
         for number, node in enumerate(self.made):
             text = encode(tried(pairs_from(round(time.time()) + 1.0, 10, seed=number, less=less)))
             body = {"metadata": {"annotations": {TRIAL_KEY: text}}}
@@ -157,7 +152,7 @@ def test_the_agent_of_a_canary_node_follows_a_roll_back_and_a_promotion(
 
         eventually("the candidate", has("fast", 3))
         assert [fleet.look().phase, fleet.look().phase] == [Phase.PENDING, Phase.CANARY]
-        fleet.try_candidate(-0.3)
+        fleet.publish_of_others(-0.3)
         state = eventually("all verdicts", lambda: judged(fleet))
         assert state.phase is Phase.ROLLED_BACK
         eventually("the profile of before", has("default", 5))
@@ -165,15 +160,23 @@ def test_the_agent_of_a_canary_node_follows_a_roll_back_and_a_promotion(
         fleet.change_candidate(4)
         eventually("the other candidate", has("fast", 4))
         assert [fleet.look().phase, fleet.look().phase] == [Phase.PENDING, Phase.CANARY]
-        fleet.try_candidate(0.3)
+        fleet.publish_of_others(0.3)
         assert eventually("all verdicts", lambda: judged(fleet)).phase is Phase.SOAKING
-        fleet.try_candidate(0.3)
+        fleet.publish_of_others(0.3)
         eventually("the promotion", lambda: fleet.look().phase is Phase.PROMOTED)
-        assert has("fast", 4)()  # the policy still gives it to canary nodes
+        eventually("the candidate, which the policy still gives", has("fast", 4))
         fleet.leave_the_pool()
         eventually("the promoted profile", has("default", 4))
+        eventually("the end of the trial", lambda: trial_of(fleet).ended)
+        assert "policy canary began or ended" in (trial_of(fleet).ended or "")
         assert agent.status()["tick"]["failed"] == 0
         assert agent.stop() == 0
+
+
+def trial_of(fleet: Fleet) -> Record:
+    record = read_record(fleet.site.home / "data")
+    assert record is not None
+    return record
 
 
 def judged(fleet: Fleet) -> State | None:

@@ -169,6 +169,13 @@ class PolicyKubernetesModel(_Settable):
     """Limits of evictions of pods."""
 
 
+class PolicyTrialModel(_Settable):
+    """Keys of the section trial."""
+
+    enabled: bool | None = None
+    """Whether trials begin by themselves."""
+
+
 class PolicySetModel(_Settable):
     """What a policy sets, in the form of this file; the rest stays as it is without the policy."""
 
@@ -188,6 +195,8 @@ class PolicySetModel(_Settable):
     """Limits of evictions on a host without Kubernetes."""
     kubernetes: PolicyKubernetesModel | None = None
     """Limits of evictions of pods, in a cluster."""
+    trial: PolicyTrialModel | None = None
+    """Whether trials begin by themselves."""
 
 
 def _zone(name: object) -> str:

@@ -89,6 +89,7 @@ def test_a_default_is_said_where_the_file_has_no_value(tmp_path: Path) -> None:
     [
         ("name: mine\nset:\n  tick: 1s\n", r"mine.yaml:3: set.tick: a policy cannot set this key"),
         ("name: mine\nset: {mode: observe}\n", "mine.yaml:2: set.mode: the agent enforces"),
+        ("name: mine\nset: {trial: {enabled: true}}\n", "set.trial: one trial cannot begin"),
         ("name: mine\nset: {law: {x: 1}}\n", "set.law.x: a policy cannot set this key"),
         ("name: mine\nset: {reserve: 1}\n", "mine.yaml:2: set.reserve: "),
         ("name: mine\nset: {reserve: 1cpu}\nnodes: {}\n", "mine.yaml:3: nodes: a candidate has a"),

@@ -259,6 +259,8 @@ def test_a_rollout_puts_its_policy_in_force_on_all_nodes_or_on_none(
     config = load(file, cpus=4, labels=with_reaches(labels, reaches), now_s=THURSDAY_NOON)
     assert [*config.in_force.names] == names
     assert config.settings.mode is (Mode.ENFORCE if "canary" in names else Mode.OBSERVE)
+    promoted = [each.name for each in config.in_force.entries if each.promoted]
+    assert promoted == (["canary"] if reach is Reach.EVERYWHERE else [])
     if reach is Reach.EVERYWHERE:
         assert config.in_force.entries[0].because == "rollout: everywhere"
 

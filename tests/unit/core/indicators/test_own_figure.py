@@ -4,6 +4,7 @@
 
 from dataclasses import replace
 import math
+from typing import Any, cast
 
 import pytest
 
@@ -139,7 +140,7 @@ def status_of(jump: float, job_does: dict[str, int], *, paused: bool = False) ->
         rates = STEADY | job_does if jumped else STEADY
         does = {name: value + rates[name] for name, value in does.items()}
         web = WorkloadSample(SERVICE, oncpu_ns=second * NS_PER_SEC // 2, wait_inflicted_ns=0)
-        samples.update([web, WorkloadSample(JOB, **does)])
+        samples.update([web, WorkloadSample(JOB, **cast("dict[str, Any]", does))])
         value = 5e6 * (jump if jumped else 1.0)
         snapshot = Snapshot(
             time_ns=second * NS_PER_SEC,
