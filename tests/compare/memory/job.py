@@ -3,6 +3,7 @@
 """The job beside the service: three pods that are started again when they die."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 import contextlib
 from pathlib import Path
 import signal
@@ -44,19 +45,24 @@ class Job:
         self._due_s = dict.fromkeys(pods, 0.0)
         self._closed: set[str] = set()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._keeper = ThreadPoolExecutor(1)
+        self._kept: Future[None] | None = None
 
     def begin(self) -> None:
         """Start the pods, and keep them running."""
-        self._thread.start()
+        self._kept = self._keeper.submit(self._keep)
 
     def end(self) -> None:
-        """End the pods."""
+        """End the pods.
+
+        :raises Exception: they were not kept running, so the block had too little load.
+        """
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._keeper.shutdown()
         for process in self._running.values():
             process.stop(signal.SIGKILL)
+        if self._kept is not None:
+            self._kept.result()
 
     @property
     def living(self) -> list[str]:

@@ -3,6 +3,7 @@
 """redis that holds as much data as it is told to, and is started again when it dies."""
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 import contextlib
 from pathlib import Path
 import signal
@@ -41,7 +42,8 @@ class Redis:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._process: Process | None = None
-        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._keeper = ThreadPoolExecutor(1)
+        self._kept: Future[None] | None = None
 
     def begin(self, first_mib: float) -> None:
         """Start it with *first_mib* of data.
@@ -49,17 +51,21 @@ class Redis:
         :raises DemoError: it does not start.
         """
         self.wanted_mib = first_mib
-        self._thread.start()
+        self._kept = self._keeper.submit(self._keep)
         if not self._ready.wait(_START_WITHIN_S):
             raise DemoError("redis does not start")
 
     def end(self) -> None:
-        """End it."""
+        """End it.
+
+        :raises Exception: it was not kept running.
+        """
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._keeper.shutdown()
         if self._process is not None:
             self._process.stop(signal.SIGKILL)
+        if self._kept is not None:
+            self._kept.result()
 
     def _keep(self) -> None:
         while not self._stop.is_set():
