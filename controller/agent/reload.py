@@ -42,18 +42,21 @@ __all__ = ("Change", "ConfigFollower", "ScanBudget")
 
 _log = logging.getLogger(__name__)
 
-# A pod's cgroup and those of its containers are made within half a second, and each of them needs a
-# scan. So that many scans run one in each tick after a quiet time.
-_SCANS_AT_ONCE = 3
-# Containers that the runtime tells of are scanned for from a budget of their own, because they wait
-# for it. Twenty pods at once have two events each.
-_ARRIVALS_AT_ONCE = 40
-# In the long run there is one scan in each interval of a second. Where a thousand workloads change
-# all the time, a scan takes long. The interval grows so that scans use no more than this part of a
-# CPU; applying the changes takes about as much again.
-_MIN_SCAN_NS = 1 * NS_PER_SEC
+# In the long run there is one scan in each interval of a quarter of a second. Where many workloads
+# change all the time, a scan takes long. The interval grows so that scans use no more than this
+# part of a CPU; applying the changes takes about as much again.
+_MIN_SCAN_NS = NS_PER_SEC // 4
 _MAX_SCAN_CPUS = 0.0025
 _MAX_SCAN_NS = 2 * NS_PER_SEC
+# A pod's cgroup and those of its containers are made within half a second, and each of them needs a
+# scan. So many short scans run one in each tick after a quiet time: those of three pods. Of scans
+# that take long there are fewer.
+_SCANS_AT_ONCE = 12
+# Containers that the runtime tells of are scanned for from a budget of their own, because they wait
+# for it. Twenty pods at once have two events each, and a scan for them may take 2.5 ms.
+_ARRIVALS_AT_ONCE = 160
+# Scan at this interval if the workloads may be others, for example pods in the API server.
+_SCAN_NS = 1 * NS_PER_SEC
 # Scan at this interval even if no cgroup was made or removed: foreign processes may have been
 # started among the best-effort work, which moves sched-idle.
 _FORCED_SCAN_NS = 30 * NS_PER_SEC
@@ -83,9 +86,9 @@ class Change(Enum):
 
 
 class ScanBudget:
-    """When scans may run: *at_once* after a quiet time, in the end one a second.
+    """When scans may run: *at_once* after a quiet time, in the end four a second.
 
-    An expensive scan counts as up to two.
+    A scan that takes long counts as up to eight.
     """
 
     def __init__(self, at_once: int, now_ns: int) -> None:
@@ -119,7 +122,7 @@ class ConfigFollower:
         now_ns = time.monotonic_ns()
         self._budget = ScanBudget(_SCANS_AT_ONCE, now_ns)
         self._arrivals = ScanBudget(_ARRIVALS_AT_ONCE, now_ns)
-        self._next_forced_scan_ns = 0
+        self._next_scan_ns = self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
         node.reconfigure(self.config, node.workloads)
         source.take(loaded)
@@ -139,6 +142,7 @@ class ConfigFollower:
         if not arrival and not self._is_due(now_ns):
             return Change.NOTHING
         budget = self._arrivals if arrival else self._budget
+        self._next_scan_ns = now_ns + _SCAN_NS
         self._next_forced_scan_ns = now_ns + _FORCED_SCAN_NS
         began_ns = time.thread_time_ns()
         try:
@@ -153,7 +157,9 @@ class ConfigFollower:
     def _is_due(self, now_ns: int) -> bool:
         if now_ns >= self._next_forced_scan_ns:
             return True
-        return self._budget.allows(now_ns) and self._node.has_changed()
+        if not self._budget.allows(now_ns):
+            return False
+        return self._node.has_news() or (now_ns >= self._next_scan_ns and self._node.has_changed())
 
     def _scan(self, now_ns: int) -> Change:
         if self._node.cluster is not None and self._node.cluster.poll_profiles():

@@ -1,13 +1,14 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""A trial where enforcing helps: nginx and memcached on a link that an upload fills.
+"""Trials with nginx and memcached: one where enforcing helps, and one of a profile that hurts.
 
-The services report the p99 of their clients at the other end of the link. A tight port behind the
-host drops what exceeds it, so without tiers the upload takes the link. ``SWEETPOINT_TRIAL_FOR`` and
-``SWEETPOINT_TRIAL_BLOCK`` make it shorter.
+In the first one an upload fills the link. The services report the p99 of their clients at its other
+end. A tight port behind the host drops what exceeds it, so without tiers the upload takes the link.
+In the second one jobs fill all CPUs, and the candidate no longer places them behind the services.
+``SWEETPOINT_TRIAL_FOR`` and ``SWEETPOINT_TRIAL_BLOCK`` make them shorter.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import json
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from controller.host.facts import CgroupLayout
 from tests.compare.link import HOST, NETWORK, SINK, Link
 from tests.compare.services import SERVICES
 from tests.kernel.agent import AgentRun, Site
+from tests.kernel.loads import Load, loads
 from tests.kernel.netns import entered
 from tests.kernel.overload import outweigh
 from tests.support.cgroups import remove_cgroup
@@ -52,6 +54,13 @@ indicators:
   service: {{sweet_point: {SWEET_POINT_MS}ms}}
   net_backlog: {{sweet_point: 1ms}}
 """
+# The other profile leaves jobs alone, so the services wait for their CPUs.
+CPU_PROFILES = {
+    "own": "name: own\nindicators: {runq_p99: {sweet_point: 1ms, min_samples: 0}}\n",
+    "loose": "name: loose\nindicators: {runq_p99: {sweet_point: 1ms, min_samples: 0}}\n"
+    "sched_idle: false\nchannels: [network]\n",
+}
+LOOSE = "name: careless\nset: {replace_profiles: {own: loose}}\n"
 # A transfer of iperf3 that ends with the test, and not before.
 UPLOAD = f"while iperf3 -c {SINK} -t 600 -P 4 -C cubic >/dev/null; do :; done"
 
@@ -68,27 +77,28 @@ class LinkedSite(Site):
         for each in (self.service, self.store, self.batch[0]):
             self._place(each).mkdir(parents=True, exist_ok=True)
         self.push_path = home / "push.sock"
-        (home / "own.yaml").write_text(PROFILE)
+
+    def configure(self, profiles: Mapping[str, str], more: Mapping[str, object]) -> None:
+        """Write the configuration, in which both services have the profile ``own``."""
+        for name, text in profiles.items():
+            (self.home / f"{name}.yaml").write_text(text)
         services = {"web": self.service, "store": self.store}
+        batch = f"{self.path(self.root)}/batch/*"
         configuration = {
             "mode": "enforce",
             "http": f"127.0.0.1:{self.port}",
-            "state_dir": f"{home}/state",
-            "data_dir": f"{home}/data",
-            "profiles": ["own.yaml"],
+            "state_dir": f"{self.home}/state",
+            "data_dir": f"{self.home}/data",
+            "profiles": [f"{name}.yaml" for name in profiles],
             "workloads": [
                 *(
                     {"name": name, "cgroup": self.path(path), "profile": "own"}
                     | {"class": "latency-sensitive"}
                     for name, path in services.items()
                 ),
-                {"name": "batch", "cgroup": f"{self.path(root)}/batch/*", "class": "best-effort"},
+                {"name": "batch", "cgroup": batch, "class": "best-effort"},
             ],
-            "network": NETWORK,
-            "service_level": {
-                "socket": str(self.push_path),
-                "services": {name: {"push": {}, "unit": "ms"} for name in services},
-            },
+            **more,
         }
         self.config.write_text(json.dumps(configuration))
 
@@ -181,9 +191,26 @@ def fresh(agent: AgentRun) -> set[str]:
     }
 
 
+def run_trial(site: LinkedSite, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run a trial to its end; return its exit code and what it says."""
+    words = ["--config", str(site.config), "--for", FOR, "--block", BLOCK, "--json"]
+    words += ["--report", str(site.home / "trial.html")]
+    done = subprocess.run(
+        [sys.executable, "-m", "controller.cli.main", "trial", *words, *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    return done.returncode, json.loads(done.stdout)
+
+
 def test_enforcing_helps_and_the_trial_says_so(
     site: LinkedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pushes = {name: {"push": {}, "unit": "ms"} for name in ("web", "store")}
+    figures = {"socket": str(site.push_path), "services": pushes}
+    site.configure({"own": PROFILE}, {"network": NETWORK, "service_level": figures})
     with (
         entered("/proc/self/ns/net"),
         Link(site.home) as link,
@@ -193,20 +220,43 @@ def test_enforcing_helps_and_the_trial_says_so(
         agent.ready()
         eventually("figures of both services", lambda: fresh(agent) == {"web", "store"})
         with uploading(site):
-            words = ["--config", str(site.config), "--for", FOR, "--block", BLOCK, "--json"]
             # What the services suffer in paused blocks is what is measured.
-            words += ["--most-harm", "100%", "--report", str(site.home / "trial.html")]
-            done = subprocess.run(
-                [sys.executable, "-m", "controller.cli.main", "trial", *words],
-                stdout=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-            print(done.stdout)
-            assert done.returncode == 0
+            code, found = run_trial(site, "--most-harm", "100%")
             assert agent.status()["pauses"] == []
         assert agent.stop() == 0
-    found = json.loads(done.stdout)
-    assert found["ended"] == ""
+    assert (code, found["ended"]) == (0, "")
     verdicts = {each["name"]: each["verdict"] for each in found["findings"]}
     assert verdicts["web"] == verdicts["store"] == "better", verdicts
+
+
+def test_a_profile_that_hurts_is_stopped_within_two_blocks(
+    site: LinkedSite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    site.configure(CPU_PROFILES, {})
+    candidate = tmp_path / "careless.yaml"
+    candidate.write_text(LOOSE)
+    jobs = [Load(cgroup, "hog", cpu) for cgroup in site.batch for cpu in os.sched_getaffinity(0)]
+    with (
+        entered("/proc/self/ns/net"),
+        Link(site.home) as link,
+        served(site, link, monkeypatch),
+        AgentRun(site) as agent,
+        loads(jobs) as running,
+    ):
+        agent.ready().enforcing()
+        running.start()
+        code, found = run_trial(site, "--against", str(candidate))
+        eventually("the profile of before", lambda: profiles_of(agent) == {"own"})
+        eventually("the jobs behind the services", site.protected)
+        assert agent.status()["pauses"] == []
+        assert agent.stop() == 0
+    assert code == 1
+    assert "enforcing with careless hurts" in found["ended"]
+    # It has no effect in its first blocks without the candidate, and one pair may be complete.
+    assert all(each["pairs"] <= 1 for each in found["findings"])
+
+
+def profiles_of(agent: AgentRun) -> set[str]:
+    """Return the profiles of the services."""
+    workloads = agent.status()["workloads"]
+    return {each["profile"] for each in workloads if each["qos"] == "latency-sensitive"}
