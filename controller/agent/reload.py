@@ -49,12 +49,10 @@ _MIN_SCAN_NS = NS_PER_SEC // 4
 _MAX_SCAN_CPUS = 0.0025
 _MAX_SCAN_NS = 2 * NS_PER_SEC
 # A pod's cgroup and those of its containers are made within half a second, and each of them needs a
-# scan. So many short scans run one in each tick after a quiet time: those of three pods. Of scans
-# that take long there are fewer.
-_SCANS_AT_ONCE = 12
-# Containers that the runtime tells of are scanned for from a budget of their own, because they wait
-# for it. Twenty pods at once have two events each, and a scan for them may take 2.5 ms.
-_ARRIVALS_AT_ONCE = 160
+# scan, which takes up to 4 ms with what it finds. So many short scans run one in each tick after a
+# quiet time, or 25 of 4 ms: those of six pods. Containers that the runtime tells of have such a
+# budget of their own, because they wait for it.
+_SCANS_AT_ONCE = 160
 # Scan at this interval if the workloads may be others, for example pods in the API server.
 _SCAN_NS = 1 * NS_PER_SEC
 # Scan at this interval even if no cgroup was made or removed: foreign processes may have been
@@ -121,7 +119,7 @@ class ConfigFollower:
         self._new_profiles = False
         now_ns = time.monotonic_ns()
         self._budget = ScanBudget(_SCANS_AT_ONCE, now_ns)
-        self._arrivals = ScanBudget(_ARRIVALS_AT_ONCE, now_ns)
+        self._arrivals = ScanBudget(_SCANS_AT_ONCE, now_ns)
         self._next_scan_ns = self._next_forced_scan_ns = 0
         self.config = node.complete(loaded)
         node.reconfigure(self.config, node.workloads)

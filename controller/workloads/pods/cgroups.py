@@ -41,6 +41,9 @@ _MAX_ROOT_DEPTH = 4
 _SEARCH_NS = 30 * NS_PER_SEC
 _SEARCH_FIRST_NS = 2 * NS_PER_SEC
 _CONTAINERS_NS = NS_PER_SEC
+# Containers of a pod start in its first seconds. So those of new pods are listed in every scan, of
+# so many pods at most.
+_NEW_NS, _MOST_NEW = 30 * NS_PER_SEC, 16
 
 
 class PodCgroup(NamedTuple):
@@ -144,7 +147,8 @@ class PodCgroups:
         self._levels: dict[str, _Level] = {}
         self._found: Mapping[str, tuple[PodCgroup, ...]] = {}
         self._containers: dict[PodCgroup, list[_Entry]] = {}
-        self._containers_due_ns = 0
+        self._containers_due_ns = self._scanned_ns = 0
+        self._new: dict[PodCgroup, int] = {}  # when their containers were listed first
         self._behind = False  # whether a scan since then did not list the containers
 
     def scan(self, now_ns: int, told: Collection[str] = ()) -> Mapping[str, tuple[PodCgroup, ...]]:
@@ -152,6 +156,7 @@ class PodCgroups:
 
         :param told: the uids of pods with a container that was made since the last scan.
         """
+        self._scanned_ns = now_ns
         now = self._changes()
         before, self._seen = self._seen, (now, self._seen[0])
         if now_ns >= self._due_ns:
@@ -176,9 +181,14 @@ class PodCgroups:
         self._behind = bool(self._containers) and now_ns < self._containers_due_ns
         if not self._behind:
             self._containers_due_ns = now_ns + _CONTAINERS_NS
+        self._new = {
+            pod: first_ns
+            for pod, first_ns in [*self._new.items()][-_MOST_NEW:]
+            if now_ns - first_ns < _NEW_NS
+        }
         containers = {
             pod: known
-            if self._behind and pod.uid not in told
+            if self._behind and pod.uid not in told and pod not in self._new
             else _directories(self._mount, pod.path)
             for pod, known in self._containers.items()
             if _contains(levels, pod)
@@ -201,11 +211,12 @@ class PodCgroups:
         """Return name and kernfs id of each cgroup in that of *pod*, see ``containers.py``.
 
         From the first call on, a change among them is a change of a ``scan`` within a second, or of
-        the next one for a pod that is told. To list them takes 20 us for each pod, too much for
-        every scan.
+        the next one for a pod that is new or told. To list them takes 20 us for each pod, too much
+        for every scan.
         """
         if pod not in self._containers:
             self._containers[pod] = _directories(self._mount, pod.path)
+            self._new[pod] = self._scanned_ns
         return self._containers[pod]
 
     def _list(self, path: str, qos_class: str) -> "_Level":

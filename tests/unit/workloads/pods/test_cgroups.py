@@ -130,14 +130,42 @@ def test_containers_are_listed_once_a_second_after_a_change(tmp_path: Path) -> N
         return {name for name, _ in cgroups.containers(pod)}
 
     assert names(0) == {"one"}
+    assert names(40 * NS_PER_SEC) == {"one"}
     (folder / "two").mkdir()
     changes += 1
-    assert [names(at * NS_PER_SEC // 4) for at in range(1, 4)] == [{"one"}] * 3
+    assert [names((160 + at) * NS_PER_SEC // 4) for at in range(1, 4)] == [{"one"}] * 3
     # Without a further change, which would be reported.
-    assert names(NS_PER_SEC) == {"one", "two"}
+    assert names(41 * NS_PER_SEC) == {"one", "two"}
     (folder / "one").rmdir()
     changes += 1
-    assert names(3 * NS_PER_SEC) == {"two"}
+    assert names(43 * NS_PER_SEC) == {"two"}
+
+
+def test_containers_of_new_pods_are_listed_in_every_scan(tmp_path: Path) -> None:
+    changes = 0
+    cgroups = PodCgroups(tmp_path, ("/kubepods",), lambda: changes)
+    uids = [f"{UID[:-2]}{number}" for number in range(10, 30)]
+    for uid in uids:
+        (tmp_path / f"kubepods/pod{uid}").mkdir(parents=True)
+    pods = {pod.uid: pod for pod in every_pod(cgroups, 0)}
+    for uid in uids:
+        assert cgroups.containers(pods[uid]) == []
+
+    def found(name: str, now_ns: int) -> int:
+        """Make a container in each pod; return of how many pods it is listed at once."""
+        nonlocal changes
+        changes += 1
+        for uid in uids:
+            (tmp_path / f"kubepods/pod{uid}" / name).mkdir()
+        cgroups.scan(now_ns)
+        return sum(name in dict(cgroups.containers(pods[uid])) for uid in uids)
+
+    assert found("sandbox", NS_PER_SEC) == 20, "that of each second"
+    assert found("one", NS_PER_SEC + 1) == 16, "the last ones"
+    assert found("two", 29 * NS_PER_SEC) == 20
+    assert found("three", 29 * NS_PER_SEC + 1) == 16
+    assert found("four", 30 * NS_PER_SEC) == 20
+    assert found("five", 30 * NS_PER_SEC + 1) == 0, "they are no longer new"
 
 
 def test_containers_of_a_pod_that_is_told_are_listed_at_once(tmp_path: Path) -> None:
@@ -147,10 +175,12 @@ def test_containers_of_a_pod_that_is_told_are_listed_at_once(tmp_path: Path) -> 
         (tmp_path / f"kubepods/pod{uid}/one").mkdir(parents=True)
     pods = {pod.uid: pod for pod in every_pod(cgroups, 0)}
     assert [len(cgroups.containers(pods[uid])) for uid in uids] == [1, 1]
+    late_ns = 40 * NS_PER_SEC
+    cgroups.scan(late_ns)
     for uid in uids:
         (tmp_path / f"kubepods/pod{uid}/two").mkdir()
-    assert cgroups.scan(1) is cgroups.scan(2)
-    cgroups.scan(3, [UID])
+    assert cgroups.scan(late_ns + 1) is cgroups.scan(late_ns + 2)
+    cgroups.scan(late_ns + 3, [UID])
     assert [len(cgroups.containers(pods[uid])) for uid in uids] == [2, 1]
 
 
