@@ -142,10 +142,11 @@ class Executor:
     def restore_all(self, knobs: Container[Knob] = frozenset(Knob)) -> RestoreReport:
         """Restore the original values of all *knobs* in the journal. Idempotent.
 
-        A knob with a foreign value is left unchanged. The record of a target that no longer
-        exists is dropped. A failed restore is repeated for up to a second and then reported;
-        its record stays. A failure does not prevent the restore of other knobs. A journal that
-        cannot be written prevents no restore: the present records cover the way back.
+        A knob with a foreign value is left unchanged, but for the parts of it that are ours. The
+        record of a target that no longer exists is dropped. A failed restore is repeated for up to
+        a second and then reported; its record stays. A failure does not prevent the restore of
+        other knobs. A journal that cannot be written prevents no restore: the present records cover
+        the way back.
         """
         self._support.reset()
         deadline = time.monotonic() + _RESTORE_RETRY_S
@@ -325,18 +326,21 @@ class Executor:
         except GoneError as error:
             self._forget(record.target, record.knob)
             return _result(record, Restored.GONE, str(error))
-        if current != record.original and self._held.is_ours(record, current):
-            return Action(
-                target=record.target,
-                knob=record.knob,
-                previous=current,
-                value=record.original,
-                reason="restore",
-            )
-        self._held.release(record.target, record.knob)
-        if actuator.matches(record.original, current):
-            return _result(record, Restored.ALREADY, f"is '{current}', the original value")
-        return _result(record, Restored.FOREIGN, _left(current))
+        if current == record.original or not self._held.is_ours(record, current):
+            if actuator.matches(record.original, current):
+                self._held.release(record.target, record.knob)
+                return _result(record, Restored.ALREADY, f"is '{current}', the original value")
+            self._held.take_over(record, current)
+        held = self._held.get(record.target, record.knob)
+        if held is None:
+            return _result(record, Restored.FOREIGN, _left(current))
+        return Action(
+            target=record.target,
+            knob=record.knob,
+            previous=current,
+            value=held.original,
+            reason="restore",
+        )
 
     def _restore(self, action: Action, record: Record) -> RestoreResult:
         outcome = self._write(action, action.previous)

@@ -17,8 +17,8 @@ import logging
 import time
 
 from actuators.base import Actuator
-from actuators.journal import Journal, Record
-from controller.core.knob_comparison import is_managed, is_routine
+from actuators.journal import Journal, JournalError, Record
+from controller.core.knob_comparison import is_managed, is_routine, original_after
 from controller.core.knob_values import write_text
 from controller.core.model import Knob, KnobValue, Target
 
@@ -93,7 +93,7 @@ class HeldKnobs:
         return any(actuator.matches(value, current) for way in back for value in way)
 
     def disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
-        """Release a held knob if *current* is foreign; return whether it is.
+        """Take over *current* if it is foreign, see ``take_over``; return whether it is.
 
         Logs a warning, unless it is usual for kubelet or systemd.
         """
@@ -103,7 +103,7 @@ class HeldKnobs:
         key = record.target, knob
         ours = self._applied.get(key, record.intended)
         past = self._past.get(key) or _Past(record.original)
-        self.release(target, knob)
+        self.take_over(record, current)
         if is_routine(target, current, past.first):
             self.routine[knob] += 1
             return True
@@ -120,6 +120,26 @@ class HeldKnobs:
         if len(self._past) > _MAX_FIRST:
             del self._past[next(iter(self._past))]
         return True
+
+    def take_over(self, record: Record, current: KnobValue) -> None:
+        """Take the foreign value *current* as the original of a held knob.
+
+        A part of it may still be ours, such as the limit of one of two disks. Then the record has
+        what is to be restored. Otherwise the knob is released.
+        """
+        key = record.target, record.knob
+        ours = self._applied.get(key, record.intended)
+        original = original_after(record.knob, ours, current, record.original)
+        if original != current:
+            after = record._replace(original=original, previous=current, intended=current)
+            try:
+                self._journal.put(after)
+            except JournalError as error:
+                _log.warning("%s: %s; a part of it stays as it is", record.target.path, error)
+            else:
+                self._applied[key] = current
+                return
+        self.release(*key)
 
     def _is_setting(self, target: Target, past: _Past) -> bool:
         if not is_managed(target):

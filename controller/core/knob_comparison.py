@@ -1,6 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Comparing knob values: which one limits more, and where a foreign one comes from."""
+"""Comparing knob values: which one limits more, where a foreign one comes from, and what of it."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 import math
@@ -11,6 +11,10 @@ from typing import TypeVar
 from controller.core.knob_values import (
     MAX_PERIOD_US,
     Quota,
+    format_bandwidth,
+    format_disks,
+    format_masks,
+    format_quota,
     parse_amount,
     parse_bandwidth,
     parse_ceilings,
@@ -23,12 +27,13 @@ from controller.core.knob_values import (
 )
 from controller.core.model import Knob, KnobValue, Target
 
-__all__ = ("is_managed", "is_quota_or_doubled", "is_routine", "is_stricter")
+__all__ = ("is_managed", "is_quota_or_doubled", "is_routine", "is_stricter", "original_after")
 
 # Cgroups of kubelet and systemd, by their names.
 _MANAGED = re.compile(r"/(?:[^/]*kubepods|[^/]+\.(?:slice|service|scope))(?:/|$)")
 
 Key = TypeVar("Key", bound=Hashable)
+Number = TypeVar("Number", int, float)
 Parsed = TypeVar("Parsed")
 
 
@@ -42,6 +47,44 @@ def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
     """
     compare = _STRICTER.get(knob)
     return compare is not None and compare(value, reference)
+
+
+def original_after(knob: Knob, ours: KnobValue, found: KnobValue, original: KnobValue) -> KnobValue:
+    """Return what is to be restored where another program has made *found* of *ours*.
+
+    A value may have parts: the limits of several disks, of several domains, or a quota and its
+    burst. What is still as in *ours* has its part of *original*, the rest is that of *found*.
+
+    :raises ValueError: one of the texts is not a value of the knob.
+    """
+    match knob:
+        case Knob.CPU_QUOTA:
+            return _quota_after(*map(parse_quota, (ours, found, original)))
+        case Knob.IO_MAX:
+            return format_disks(_parts_after(*map(parse_disks, (ours, found, original))))
+        case Knob.LLC_WAYS:
+            return format_masks(_parts_after(*map(parse_masks, (ours, found, original))))
+        case Knob.MBA:
+            return format_bandwidth(_parts_after(*map(parse_bandwidth, (ours, found, original))))
+    return found
+
+
+def _quota_after(ours: Quota, found: Quota, original: Quota) -> KnobValue:
+    quota_us, period_us = (original if found[:2] == ours[:2] else found)[:2]
+    burst_us = original.burst_us if found.burst_us == ours.burst_us else found.burst_us
+    # The kernel refuses a burst above the quota.
+    return format_quota(Quota(quota_us, period_us, min(burst_us, quota_us or burst_us)))
+
+
+def _parts_after(
+    ours: Mapping[Key, Number], found: Mapping[Key, Number], original: Mapping[Key, Number]
+) -> dict[Key, Number]:
+    parts = {}
+    for key in {**found, **original}:
+        part = original.get(key) if found.get(key) == ours.get(key) else found.get(key)
+        if part is not None:
+            parts[key] = part
+    return parts
 
 
 def is_routine(target: Target, value: KnobValue, first: KnobValue) -> bool:

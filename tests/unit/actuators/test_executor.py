@@ -74,6 +74,39 @@ def test_a_write_that_was_broken_off_is_undone(tmp_path: Path, done: int) -> Non
     assert (result.result, knob.value) == (Restored.RESTORED, original)
 
 
+FOREIGN = KnobValue("300000 100000 1000")  # another quota, with our burst
+
+
+@pytest.mark.parametrize("how", ["read before", "not read", "another process"])
+def test_the_part_that_is_ours_is_restored_after_a_foreign_write_of_another(
+    tmp_path: Path, how: str
+) -> None:
+    knob, target = Quota(tmp_path), cgroup(tmp_path)
+    executor = Executor(Journal(tmp_path / "journal"), [knob])
+    executor.execute([set_quota(target, knob.value, "max 100000 1000")], now_ns=0)
+    knob.value = FOREIGN
+    if how == "read before":
+        (reading,) = executor.read([target])
+        assert (reading.value, reading.original) == (FOREIGN, "300000 100000 5000")
+        assert executor.overwritten == {Knob.CPU_QUOTA: 1}
+        assert executor.read([target]) == (reading,), "it is no foreign value any more"
+        assert executor.overwritten == {Knob.CPU_QUOTA: 1}
+    if how == "another process":
+        executor = Executor(Journal(tmp_path / "journal"), [knob])
+    (result,) = executor.restore_all().results
+    assert (result.result, knob.value) == (Restored.RESTORED, "300000 100000 5000")
+    assert executor.restore_all().results == ()
+
+
+def test_a_foreign_value_is_left_as_it_is(tmp_path: Path) -> None:
+    knob, target = Quota(tmp_path), cgroup(tmp_path)
+    executor = Executor(Journal(tmp_path / "journal"), [knob])
+    executor.execute([set_quota(target, knob.value, "20000 100000 1000")], now_ns=0)
+    knob.value = KnobValue("300000 100000 2000")
+    (result,) = executor.restore_all().results
+    assert (result.result, knob.value) == (Restored.FOREIGN, "300000 100000 2000")
+
+
 def test_an_error_of_one_knob_prevents_no_restore_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,8 +245,9 @@ def test_the_lifted_limit_of_a_disk_that_exists_is_foreign(tmp_path: Path) -> No
     disks.limit(BOTH)
     (tmp_path / "batch/io.max").write_text("8:0 rbps=100\n")
     (reading,) = disks.executor.read([disks.target])
-    assert reading.original is None
+    assert (reading.value, reading.original) == ("8:0 rbps=100", "max")
     assert disks.executor.overwritten == {Knob.IO_MAX: 1}
+    assert disks.restore() == (Restored.RESTORED, "max"), "the limit of the other disk is ours"
 
 
 def test_a_disk_that_exists_and_has_no_limits_is_refused(tmp_path: Path) -> None:

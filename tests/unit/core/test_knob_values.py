@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.knob_comparison import is_quota_or_doubled, is_stricter
+from controller.core.knob_comparison import is_quota_or_doubled, is_stricter, original_after
 from controller.core.knob_values import (
     Quota,
     format_bandwidth,
@@ -139,3 +139,36 @@ def test_the_kernel_doubles_quota_and_period_exactly() -> None:
     assert not is_quota_or_doubled(ours, KnobValue("4000 27058 0"))
     # The same ratio with another period is a value of another program.
     assert not is_quota_or_doubled(KnobValue("10000 10000 0"), KnobValue("100000 100000 0"))
+
+
+@pytest.mark.parametrize(
+    ("knob", "ours", "found", "original", "expected"),
+    [
+        # Another program lowered the quota of a service; the burst is ours.
+        (Knob.CPU_QUOTA, "max 100000 50000", "300000 100000 50000", "max 100000 0",
+         "300000 100000 0"),
+        # It gave a limited job another quota; the job's burst was taken by us.
+        (Knob.CPU_QUOTA, "5000 10000 0", "70000 100000 0", "90000 100000 9000",
+         "70000 100000 9000"),
+        (Knob.CPU_QUOTA, "5000 10000 0", "8000 100000 0", "90000 100000 9000", "8000 100000 8000"),
+        (Knob.CPU_QUOTA, "5000 10000 0", "max 100000 0", "90000 100000 9000", "max 100000 9000"),
+        # It gave the job a burst; the quota is ours.
+        (Knob.CPU_QUOTA, "5000 10000 0", "5000 10000 1000", "max 100000 0", "max 100000 1000"),
+        # Nothing of it is ours any more.
+        (Knob.CPU_QUOTA, "5000 10000 0", "70000 100000 0", "max 100000 0", "70000 100000 0"),
+        (Knob.IO_MAX, "8:0 rbps=1000;8:16 rbps=1000", "8:0 rbps=5000;8:16 rbps=1000", "max",
+         "8:0 rbps=5000"),
+        (Knob.IO_MAX, "8:0 rbps=1000;8:16 rbps=1000", "8:16 rbps=1000", "8:16 wbps=7",
+         "8:16 wbps=7"),
+        (Knob.IO_MAX, "8:0 rbps=1000 wbps=9", "8:0 rbps=1000 wbps=8", "8:0 rbps=2000",
+         "8:0 rbps=2000 wbps=8"),
+        (Knob.LLC_WAYS, "0=3;1=3", "0=3", "0=fff;1=fff", "0=fff"),
+        (Knob.MBA, "0=10;1=10", "0=10;1=50", "0=100;1=100", "0=100;1=50"),
+        (Knob.SCHED_IDLE, "1", "0 512", "0 2", "0 512"),
+    ],
+)  # fmt: skip
+def test_parts_that_another_program_left_are_restored(
+    knob: Knob, ours: str, found: str, original: str, expected: str
+) -> None:
+    values = (KnobValue(each) for each in (ours, found, original))
+    assert original_after(knob, *values) == expected
