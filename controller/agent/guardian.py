@@ -39,6 +39,8 @@ _KILLED_S = 1.0
 # After a gap longer than this between two polls, the guardian itself was not running, and a
 # missing heartbeat does not mean that the agent hangs.
 _SUSPENDED_S = 3.0
+# The pause after a failed fork: each try costs a page table.
+_FORK_AGAIN_S = 5.0
 
 
 class Limits(NamedTuple):
@@ -132,6 +134,11 @@ def run(
     while True:
         started, before = time.monotonic(), read_oom(memory)
         end = _run_agent_once(agent, lock, signals, limits, oom_score_adj, manager, restarts)
+        if end is None:
+            manager.alive(time.monotonic())
+            if signals.stop_within(_FORK_AGAIN_S):
+                return 0
+            continue
         reason, why = explain_end(end, before, read_oom(memory))
         clean = _restore_in_child(restore, limits, lock)
         manager.alive(time.monotonic())  # both took their limit at most
@@ -211,12 +218,20 @@ def _run_agent_once(
     oom_score_adj: int | None,
     manager: ServiceManager,
     restarts: Mapping[str, int],
-) -> AgentEnd:
+) -> AgentEnd | None:
+    # ``None``: it could not be started.
     beats_fd, beat_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     guardian = os.getpid()
     # A signal right after the fork must not run the guardian's handlers in the child.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    pid = _fork()
+    try:
+        pid = _fork()
+    except OSError as error:  # as by a fork bomb; the next start may succeed
+        _log.error("cannot fork for the agent: %s", error.strerror)
+        os.close(beats_fd)
+        os.close(beat_fd)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        return None
     if pid == 0:
         os.close(beats_fd)
         signals.reset_in_child()

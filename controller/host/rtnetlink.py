@@ -26,6 +26,7 @@ _KIND_MASK = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 _CLONE_NEWNET = 0x40000000
 _BUFFER_BYTES = 1 << 16
 _TIMEOUT_S = 1.0
+_REMOVED = {errno.ENODEV, errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class RouteSocket:
@@ -47,13 +48,11 @@ class RouteSocket:
         self._socket.close()
 
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
-        """Yield the body of each message of a dump; nothing if the kernel reports an error.
-
-        An error is normal here: the object of the dump may have been removed.
+        """Yield the body of each message of a dump; nothing if its object was removed.
 
         :param kind: an RTM_GET number.
         :param body: the request without its header.
-        :raises OSError: the socket failed or timed out.
+        :raises OSError: the kernel failed, as without memory, or the socket failed or timed out.
         """
         self._sequence += 1
         length = _HEADER.size + len(body)
@@ -65,6 +64,8 @@ class RouteSocket:
                 length, answer, _, sequence, _ = _HEADER.unpack_from(data, offset)
                 # Messages of an earlier dump that was not read to its end are skipped.
                 if sequence == self._sequence:
+                    if answer == _ERROR:
+                        _check_dump(data, offset)
                     if answer in (_ERROR, _DONE):
                         return
                     yield data[offset + _HEADER.size : offset + length]
@@ -88,6 +89,16 @@ class RouteSocket:
                 if code:
                     raise OSError(-code, os.strerror(-code))
                 return
+
+
+def _check_dump(data: bytes, offset: int) -> None:
+    """Check the error message at *offset*: an empty answer would mean that nothing is there.
+
+    :raises OSError: it is none of an object that was removed.
+    """
+    (code,) = struct.unpack_from("=i", data, offset + _HEADER.size)
+    if code and -code not in _REMOVED:
+        raise OSError(-code, os.strerror(-code))
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -129,7 +140,10 @@ def _open_in(netns: int) -> socket.socket:
             failed.append(error.errno or errno.EIO)
 
     thread = threading.Thread(target=enter, name="netns")
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the host is short of threads, as by a fork bomb
+        raise OSError(errno.EAGAIN, "no thread can be started") from None
     thread.join()
     if failed:
         raise OSError(failed[0], os.strerror(failed[0]))

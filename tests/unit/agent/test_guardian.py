@@ -6,6 +6,7 @@ With real processes: ``tests/kernel/test_guardian.py``.
 """
 
 from collections.abc import Iterator
+import errno
 import itertools
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ import select
 import signal
 import tempfile
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -252,3 +254,22 @@ def test_a_guardian_that_does_not_run_is_not_alive(worlds: list[World]) -> None:
     world.suspended = (2.0, 200.0)
     assert not world.watch()
     assert not [now_s for now_s, _ in world.told if 2.0 < now_s < 200.0]
+
+
+def test_an_agent_that_cannot_be_forked_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As beside a fork bomb: a guardian that ended would leave the node without an agent."""
+
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    monkeypatch.setattr(guardian, "_fork", fork)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ()), len(os.listdir("/proc/self/fd"))
+    lock, signals = Lock(tmp_path), cast("guardian._Signals", None)  # not needed before the fork
+    manager = ServiceManager.of_environment()
+    end = guardian._run_agent_once(lambda _: 0, lock, signals, LIMITS, None, manager, {})
+    lock.close()
+    assert end is None
+    after = signal.pthread_sigmask(signal.SIG_BLOCK, ()), len(os.listdir("/proc/self/fd"))
+    assert after == before
