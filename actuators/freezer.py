@@ -30,6 +30,7 @@ __all__ = (
     "FREEZER",
     "CgroupFreeze",
     "cgroup_in",
+    "check_spares_agent",
     "freezers",
     "is_inside",
     "kill",
@@ -89,8 +90,7 @@ def kill(layout: CgroupLayout, target: Target) -> int:
     :raises RefusedError: the kernel refused, or the agent itself is in that cgroup.
     """
     found = processes(layout.mount, target)
-    if os.getpid() in found or is_inside(os.getpid(), layout.hierarchy, target.path):
-        raise RefusedError(errno.EPERM, f"{target.path}: the agent itself runs in it")
+    check_spares_agent(layout, target.path)
     with Cgroup(layout.mount, target) as cgroup:
         if found and cgroup.has("cgroup.kill"):
             cgroup.write("cgroup.kill", "1")
@@ -98,6 +98,15 @@ def kill(layout: CgroupLayout, target: Target) -> int:
     for pid in found:
         _kill_one(pid, layout.hierarchy, target.path)
     return len(found)
+
+
+def check_spares_agent(layout: CgroupLayout, path: str) -> None:
+    """Check that neither the agent nor its guardian is in the cgroup *path* or below.
+
+    :raises RefusedError: one of them is.
+    """
+    if any(is_inside(pid, layout.hierarchy, path) for pid in (os.getpid(), os.getppid())):
+        raise RefusedError(errno.EPERM, f"{path}: the agent itself runs in it")
 
 
 def processes(mount: Path, target: Target) -> list[int]:

@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from actuators.base import GoneError, RefusedError
 from actuators.executor import Executor
-from actuators.freezer import FREEZER, CgroupFreeze, freezers, is_inside, kill, processes
+from actuators.freezer import (
+    FREEZER,
+    CgroupFreeze,
+    check_spares_agent,
+    freezers,
+    is_inside,
+    kill,
+    processes,
+)
 from controller.config.sections.eviction import EvictionConfig, StandaloneAction
 from controller.core.decision import Action, Eviction, Failure
 from controller.core.model import (
@@ -175,8 +183,9 @@ def _frozen_cgroup(freezer: CgroupFreeze, layout: CgroupLayout, target: Target) 
     hierarchy, provided that it holds the processes of the workload and no others.
 
     :raises GoneError: the workload is gone.
-    :raises RefusedError: there is no such cgroup.
+    :raises RefusedError: there is no such cgroup, or the agent itself is in it.
     """
+    check_spares_agent(layout, target.path)
     if freezer.version == "v2":
         return target._replace(scope=FREEZER)
     path = target.path
