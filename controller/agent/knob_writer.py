@@ -193,9 +193,12 @@ class KnobWriter:
         if self._released_ns is None:
             self._released_ns = now_ns
             self.restore()
-        elif self._executor.held() and now_ns - self._released_ns >= _RELEASE_AGAIN_NS:
+        elif now_ns - self._released_ns >= _RELEASE_AGAIN_NS:
             self._released_ns = now_ns
-            _log_report(self._executor.restore_all())
+            # A pause goes on measuring: the groups for that were made again after the restore.
+            knobs = frozenset(Knob) - _MEASURING
+            if self._executor.holds_any(knobs):
+                _log_report(self._executor.restore_all(knobs))
         return outcomes
 
     def restore(self) -> RestoreReport:

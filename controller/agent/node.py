@@ -222,6 +222,8 @@ class Node:
         differ from those that the node was made from.
         """
         enforcing = config.settings.mode is Mode.ENFORCE
+        # First what a host without descriptors refuses: then nothing has changed.
+        self.services.reconfigure(config.service_level)
         if enforcing is not self.knobs.enforcing:
             self.restore()
             self.knobs.enforcing = enforcing
@@ -229,7 +231,6 @@ class Node:
         if enforcing and self.cores.allows(config.settings.core):
             # Before the first cookie, which must not wait for a compiler in the middle of a tick.
             self.sampler.prepare_moves()
-        self.services.reconfigure(config.service_level)
         self._reconfigure_memory(config.settings)
         self._io_cost.reconfigure(config.settings if config.io.iocost else None)
         self.resctrl.set_profiles(config.settings.profiles)

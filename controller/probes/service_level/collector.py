@@ -43,18 +43,23 @@ class ServiceLevels:
         self.reconfigure(config)
 
     def reconfigure(self, config: ServiceLevelConfig | None) -> None:
-        """Switch to *config*; sources that are equal in both keep their figures and errors."""
+        """Switch to *config*; sources that are equal in both keep their figures and errors.
+
+        :raises OSError: the host is short of descriptors; then there is no source until the next
+            call.
+        """
         if config == self._config:
             return
         known = [] if self._runner is None else self._runner.ledgers
         self.close()
-        self._config, self._revision = config, None
+        self._revision = None
         if config is not None:
             # Here, because asyncio and TLS take a tenth of the start of an agent without sources.
             from controller.probes.service_level.runner import Runner
 
             kept = {ledger.source: ledger for ledger in known}
             self._runner = Runner(config, kept, lambda: self.on_figure())
+        self._config = config
 
     def follow_pods(self, pods: Pods) -> None:
         """Ask each of *pods* whose profile says where it has its figure, and no other ones."""

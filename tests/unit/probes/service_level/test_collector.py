@@ -3,6 +3,7 @@
 """The collector, with polls of real servers, and reloads."""
 
 from dataclasses import replace
+import errno
 import logging
 from pathlib import Path
 import shutil
@@ -11,6 +12,7 @@ import pytest
 
 from controller.config.sections.service_sources import Endpoint, MetricLine, ServiceLevelConfig
 from controller.core.units import NS_PER_MS, NS_PER_SEC
+from controller.probes.service_level import runner
 from controller.probes.service_level.collector import ServiceLevels
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.poll import fetch_all
@@ -131,3 +133,20 @@ def test_a_reload_keeps_the_state_of_unchanged_sources(levels: ServiceLevels, pl
     assert levels.poll(0) == ()
     assert not other.exists()
     shutil.rmtree(place.parent)
+
+
+def test_a_change_that_fails_is_made_by_the_next_call(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    wanted = ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),))
+    levels = ServiceLevels(None)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "Runner", fail)
+        with pytest.raises(OSError, match="too many"):
+            levels.reconfigure(wanted)
+    levels.reconfigure(wanted)
+    assert [each.service for each in levels.poll(0)] == ["web"]
+    levels.close()
