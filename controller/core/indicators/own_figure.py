@@ -4,8 +4,9 @@
 
 A source may begin to answer in another unit, or for another service. A figure that is suddenly
 several times larger or smaller, while the service does the same work in the same time, is wrong.
-The exception is one that becomes larger as best-effort work begins to do more: a link or a disk
-that both share slows requests down, and not the work of the service's own tasks.
+The exception is one that becomes larger as best-effort work begins to do more, or as a pause
+begins: a link or a disk that both share slows requests down, and not the work of the service's own
+tasks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -143,7 +144,7 @@ class FigureCheck:
     ) -> None:
         """Take the figure *value* (above 0) and the pace of one tick of *dt_s*.
 
-        *others_do_more*: best-effort work does much more than usually.
+        *others_do_more*: best-effort work does much more than usually, or was paused lately.
         """
         figure = math.log(value)
         if self._known_s == 0.0:
@@ -159,7 +160,7 @@ class FigureCheck:
                 self._since_ns, self._by_others = now_ns, False
         elif moved < _FREE / 2:
             self._since_ns = None
-        elif now_ns - self._since_ns > _LONGEST_NS:
+        elif self.wrong and now_ns - self._since_ns > _LONGEST_NS:
             self._since_ns, self._known_s = None, 0.0
         if self._since_ns is not None and now_ns - self._since_ns <= _TOGETHER_NS:
             self._by_others = self._by_others or others_do_more
@@ -181,6 +182,8 @@ class OwnFigures:
         self._figures: dict[str, ServiceReading] = {}
         self._checks: dict[str, FigureCheck] = {}
         self._others = _Others()
+        self._paused = False
+        self._changed_ns: int | None = None  # when a pause began or ended last
         # The CPUs that each service used when its figure last had a value.
         self._worked: dict[str, float] = {}
 
@@ -193,10 +196,15 @@ class OwnFigures:
         self._checks = {name: self._checks.get(name) or FigureCheck() for name in self._figures}
         if not self._figures:
             return
-        # A pause is when best-effort work may begin to do more.
         cgroups = (*workload_index.best_effort, *workload_index.paused)
         self._others.update(cgroups, samples.changed, dt_ns)
-        do_more = self._others.do_more
+        # A link without tiers harms more at the same traffic.
+        if bool(workload_index.paused) is not self._paused:
+            self._paused, self._changed_ns = bool(workload_index.paused), snapshot.time_ns
+        changed = (
+            self._changed_ns is not None and snapshot.time_ns - self._changed_ns < _TOGETHER_NS
+        )
+        do_more = self._others.do_more or (self._paused and changed)
         for name, figure in self._figures.items():
             service = workload_index.services.get(name)
             if service is None or not figure.value or figure.value < 0:

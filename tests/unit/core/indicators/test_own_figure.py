@@ -81,7 +81,7 @@ def test_a_figure_that_moves_with_the_work_is_right(source: Source, pace: Pace) 
 
 def test_a_figure_that_rises_as_best_effort_does_more_is_right(source: Source) -> None:
     assert not source.run(300, 40e6, others_do_more=True)
-    assert not source.run(200, 40e6), "they may have become usual"
+    assert not source.run(500, 40e6), "they may have become usual"
     assert not source.run(TICK_S, 4e6), "it was usual before"
     assert not source.run(300, 4e6)
 
@@ -175,3 +175,10 @@ def test_best_effort_that_begins_to_do_more_explains_a_larger_figure(
 def test_best_effort_that_does_as_before_explains_nothing() -> None:
     slightly_more = {"tx_bytes": 2 * MIB + MIB // 2}
     assert status_of(30.0, slightly_more) is IndicatorStatus.IMPLAUSIBLE
+
+
+def test_a_pause_explains_a_larger_figure_at_the_same_work() -> None:
+    """Without its tiers a link harms more."""
+    assert status_of(30.0, {}, paused=True) is IndicatorStatus.FRESH
+    assert status_of(30.0, {}) is IndicatorStatus.IMPLAUSIBLE
+    assert status_of(1 / 30, {}, paused=True) is IndicatorStatus.IMPLAUSIBLE
