@@ -389,6 +389,8 @@ class Agent:
     def _begin_trials(self) -> None:
         cluster = self._node.cluster_state
         profiles = None if cluster is None else cluster.profiles
+        if not self._ticks or (profiles is not None and profiles.result is None):
+            return  # what is paused and what is compared is not known yet
         digests = self._follower.digest, "" if profiles is None else profiles.digest
         is_whole = not self._pauses.state.entries and self._source.clock.candidate is None
         self._trials.poll(self._config, digests, ready=self._enforces and is_whole)

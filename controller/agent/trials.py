@@ -91,16 +91,15 @@ class Trials:
         label = _LABEL + digest_of(*settings.options)
         runs = bool(owners(trial_directory(config.data_dir)))
         record = self._record(config.data_dir)
+        wanted = settings.enabled and not _is_promoted(config)
         if runs:
             ours = record is not None and record.ended is None and record.label.startswith(_LABEL)
-            if record is not None and ours and not (settings.enabled and record.label == label):
-                self._run("--stop", "--label", record.label)
+            if record is not None and ours and not (wanted and record.label == label):
+                self._run(config, "--stop", "--label", record.label)
             return
-        if not settings.enabled or not ready or now_s < self._not_before_s:
+        if not wanted or not ready or now_s < self._not_before_s:
             return
-        # After its promotion nobody judges a policy any more, and all nodes have it.
-        tried = [each.name for each in config.in_force.entries if not each.promoted]
-        if settings.policy and settings.policy not in tried:
+        if settings.policy and settings.policy not in config.in_force.names:
             return
         if record is not None and record.label == label:
             digest = digest_of(*configuration)
@@ -108,7 +107,7 @@ class Trials:
                 return
         self._not_before_s = now_s + _AGAIN_S
         pairs = ("--blocks", str(self._new_file(config.data_dir)))
-        self._run("--background", "--label", label, *pairs, *settings.options)
+        self._run(config, "--background", "--label", label, *pairs, *settings.options)
 
     def _new_file(self, data_dir: Path) -> Path:
         """Return the file for the pairs of the next trial; the oldest ones are removed."""
@@ -121,8 +120,10 @@ class Trials:
         now = time.gmtime(self._wall_clock())
         return directory / f"{_PREFIX}{time.strftime('%Y-%m-%dT%H%M%SZ', now)}.jsonl"
 
-    def _run(self, *options: str) -> None:
-        words = ("trial", "--config", str(self._file), *options)
+    def _run(self, config: Config, *options: str) -> None:
+        # Those of the file may have changed since the start of the agent.
+        directories = f"--state-dir={config.state_dir}", f"--data-dir={config.data_dir}"
+        words = ("trial", "--config", str(self._file), *directories, *options)
         _log.info("trial: %s", " ".join(options))
         try:
             self._command = self._start(python_child("controller.cli.main", *words))
@@ -161,6 +162,17 @@ class Trials:
         except OSError:
             return _AFTER_HARM_S
         return age_s if age_s >= 0 else _AFTER_HARM_S
+
+
+def _is_promoted(config: Config) -> bool:
+    """Return whether a rollout has put what the section tries in force on all nodes.
+
+    Then nothing is to be judged any more. Without the name of a policy it is the mode.
+    """
+    promoted = [each for each in config.in_force.entries if each.promoted]
+    if policy := config.trial.policy:
+        return policy in [each.name for each in promoted]
+    return any("mode" in each.sets for each in promoted)
 
 
 def _rest_s(record: Record, configuration: str) -> float:

@@ -25,6 +25,7 @@ __all__ = (
     "add_agent",
     "add_config",
     "add_data_dir",
+    "add_directories",
     "add_source",
     "add_state_dir",
     "clock",
@@ -70,6 +71,23 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that needs the state directory of an agent to *parser*."""
     add_agent(parser)
+    _add_state_dir(parser)
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that reads the history of an agent to *parser*."""
+    add_agent(parser)
+    _add_data_dir(parser)
+
+
+def add_directories(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that needs both directories of an agent to *parser*."""
+    add_agent(parser)
+    _add_state_dir(parser)
+    _add_data_dir(parser)
+
+
+def _add_state_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir",
         type=Path,
@@ -78,9 +96,7 @@ def add_state_dir(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_data_dir(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command that reads the history of an agent to *parser*."""
-    add_agent(parser)
+def _add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         type=Path,

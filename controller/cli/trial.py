@@ -9,7 +9,7 @@ from controller.cli.common import (
     DONE,
     FAILED,
     WRONG,
-    add_agent,
+    add_directories,
     fail,
     find_data_dir,
     find_unwritable,
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the result as HTML")
-    add_agent(parser)
+    add_directories(parser)
 
 
 def _add_other_uses(parser: argparse.ArgumentParser) -> None:

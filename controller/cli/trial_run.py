@@ -37,6 +37,7 @@ from controller.trial.runner import Clock, HarmError, Runner, TrialEndError
 
 __all__ = ("run",)
 
+_ENDS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
 _HARM_TRIES, _HARM_AGAIN_S = 30, 10.0
 
 
@@ -114,6 +115,8 @@ def _finish(arguments: argparse.Namespace, trial: _Trial, node: str, clock: Cloc
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as after nohup
             signal.signal(signum, signal.default_int_handler)
+    # An agent that begins a trial has blocked them, and its children inherit that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
     try:
         if background is not None:
             background.gone_on()

@@ -243,7 +243,14 @@ def _build(
     problems += _find_unknown_classes(loaded, "io", io_classes)
     policies = build_policies(document, model.policies, problems, has_pods=kubernetes is not None)
     sets = {each.name: each.sets for each in policies}
-    trial = build_trial(document, model.trial, sets, problems, has_pods=kubernetes is not None)
+    trial = build_trial(
+        document,
+        model.trial,
+        sets,
+        problems,
+        has_pods=kubernetes is not None,
+        has_pages=model.http != "off",
+    )
     if kubernetes is not None and model.node_labels:
         text = "has no effect with a section kubernetes: the Node object has the labels"
         problems.append(document.problem(("node_labels",), text))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from controller.host.candidate_file import candidate_file
+from controller.host.trial_record import Record, read_record
 from controller.trial.blocks import Arm, load
 from tests.kernel.agent import AgentRun, Site
 from tests.support.waiting import DEADLINE_S, eventually
@@ -120,6 +121,30 @@ def test_one_in_the_background_goes_on_and_ends_when_told(site: Site, agent: Age
     _, out, _ = run(site, "--latest", "--json")
     found = json.loads(out)
     assert (found["trial"]["state"], found["ended"]) == ("ended", "interrupted")
+
+
+def test_the_agent_begins_one_and_ends_it_with_a_reload(site: Site) -> None:
+    site.write("tick: 100ms\ntrial: {enabled: true, for: 6h, block: 1h, washout: 1s}\n")
+    with AgentRun(site) as agent:
+        agent.ready().enforcing()
+
+        def record() -> Record | None:
+            return read_record(site.home / "data")
+
+        eventually("a trial", record)
+        code, _, err = run(site, *SHORT, "--background")
+        assert code == 2 and "a trial runs in the background" in err
+        site.write("tick: 100ms\n")
+        agent.process.send_signal(signal.SIGHUP)
+
+        def has_ended() -> bool:
+            found = record()
+            return found is not None and found.ended == "interrupted"
+
+        eventually("its end", has_ended)
+        eventually("the agent enforces", site.protected)
+        assert agent.status()["pauses"] == []
+        assert agent.stop() == 0
 
 
 def test_one_in_the_background_against_a_file_of_another_host(site: Site) -> None:

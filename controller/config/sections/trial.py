@@ -47,9 +47,9 @@ class TrialConfig:
 
     enabled: bool = False
     policy: str = ""
-    total_s: float = 86_400.0
-    block_s: float = 120.0
-    washout_s: float = 20.0
+    total_ns: int = 86_400 * NS_PER_SEC
+    block_ns: int = 120 * NS_PER_SEC
+    washout_ns: int = 20 * NS_PER_SEC
     paused_ratio: float = 0.5
     most_harm_ratio: float = 0.5
     publish: bool = False
@@ -57,9 +57,9 @@ class TrialConfig:
     @property
     def options(self) -> tuple[str, ...]:
         """The options of ``sweetpoint trial`` that say the same."""
-        found = ["--for", f"{self.total_s:g}s", "--block", f"{self.block_s:g}s"]
-        found += ["--washout", f"{self.washout_s:g}s", "--paused", f"{self.paused_ratio:g}"]
-        found += ["--most-harm", f"{self.most_harm_ratio:g}"]
+        found = ["--for", f"{self.total_ns}ns", "--block", f"{self.block_ns}ns"]
+        found += ["--washout", f"{self.washout_ns}ns", "--paused", f"{self.paused_ratio:.12f}"]
+        found += ["--most-harm", f"{self.most_harm_ratio:.12f}"]
         found += ["--policy", self.policy] if self.policy else []
         found += ["--publish"] if self.publish else []
         return tuple(found)
@@ -72,23 +72,27 @@ def build_trial(
     problems: list[str],
     *,
     has_pods: bool,
+    has_pages: bool,
 ) -> TrialConfig:
     """Return the checked section; what is wrong in it is added to *problems*.
 
     *policies* has what each policy sets, by its name. *has_pods*: the file has a section
-    ``kubernetes``.
+    ``kubernetes``. *has_pages*: ``http`` is not off.
     """
     found = TrialConfig(
         enabled=model.enabled,
         policy=model.policy or "",
-        total_s=model.total / NS_PER_SEC,
-        block_s=model.block / NS_PER_SEC,
-        washout_s=model.washout / NS_PER_SEC,
+        total_ns=model.total,
+        block_ns=model.block,
+        washout_ns=model.washout,
         paused_ratio=model.paused,
         most_harm_ratio=model.most_harm,
         publish=model.publish,
     )
     problems += [document.problem(("trial", key), text) for key, text in _problems(found, policies)]
+    if found.enabled and not has_pages:
+        text = "a trial reads the pages of the agent, and http is off"
+        problems.append(document.problem(("trial", "enabled"), text))
     if found.publish and not has_pods:
         text = "has no effect: the file has no section kubernetes"
         problems.append(document.problem(("trial", "publish"), text))
@@ -101,10 +105,10 @@ def _problems(
     problems = []
     if found.paused_ratio > 0.5:
         problems.append(("paused", "must be at most 50%"))
-    if found.block_s < 2 * found.washout_s:
+    if found.block_ns < 2 * found.washout_ns:
         problems.append(("block", "must be at least twice as long as washout"))
-    pair_s = found.block_s / found.paused_ratio
-    if found.total_s < _FEWEST_PAIRS * pair_s:
+    pair_s = found.block_ns / found.paused_ratio / NS_PER_SEC
+    if found.total_ns / NS_PER_SEC < _FEWEST_PAIRS * pair_s:
         problems.append(("for", f"has no room for {_FEWEST_PAIRS} pairs of {pair_s:g}s"))
     if found.policy and found.policy not in policies:
         problems.append(("policy", f"there is no policy {found.policy!r}"))

@@ -16,6 +16,7 @@ from controller.agent.trials import Trials
 from controller.config.load import Config, load
 from controller.config.policies import PoliciesInForce, PolicyInForce
 from controller.config.sections.trial import TrialConfig
+from controller.core.units import NS_PER_SEC
 from controller.host.state_dir import Lock
 from controller.host.trial_record import (
     Record,
@@ -67,7 +68,9 @@ class Bench:
         words = [*command]
         at = words.index("--config")
         assert words[at - 2 : at] == ["controller.cli.main", "trial"]
-        self.begun.append(words[at + 2 :])
+        directories = [f"--state-dir={self.config.state_dir}", f"--data-dir={self.data_dir}"]
+        assert words[at + 2 : at + 4] == directories
+        self.begun.append(words[at + 4 :])
         return cast("subprocess.Popen[str]", self.command)
 
     def poll(self, seconds: float = 10.0, *, ready: bool = True) -> list[str]:
@@ -107,12 +110,12 @@ def running(bench: Bench) -> Iterator[Lock]:
 
 
 def test_it_begins_with_the_options_of_the_section(bench: Bench) -> None:
-    bench.change(total_s=3600.0, publish=True)
+    bench.change(total_ns=3600 * NS_PER_SEC, publish=True)
     assert bench.poll() == [
         *("--background", "--label", bench.label),
         *("--blocks", f"{bench.data_dir}/trials/configured-2027-01-15T080010Z.jsonl"),
-        *("--for", "3600s", "--block", "120s", "--washout", "20s", "--paused", "0.5"),
-        *("--most-harm", "0.5", "--publish"),
+        *("--for", "3600000000000ns", "--block", "120000000000ns", "--washout", "20000000000ns"),
+        *("--paused", "0.500000000000", "--most-harm", "0.500000000000", "--publish"),
     ]
 
 
@@ -143,13 +146,34 @@ def test_a_policy_is_tried_where_it_is_in_force(bench: Bench) -> None:
     assert begun[begun.index("--policy") + 1] == "canary"
 
 
+@pytest.mark.parametrize(
+    ("policy", "sets"), [("canary", {"reserve": "0cpu"}), ("", {"mode": "enforce"})]
+)
+def test_what_is_promoted_is_not_tried_any_more(
+    bench: Bench, policy: str, sets: dict[str, str]
+) -> None:
+    bench.change(policy=policy)
+    canary = PolicyInForce("canary", 0, "always", sets)
+    bench.config = replace(bench.config, in_force=PoliciesInForce(entries=(canary,)))
+    assert bench.poll()
+    bench.write()
+    lock = Lock(trial_directory(bench.data_dir))
+    assert not bench.poll(400)
+    promoted = PoliciesInForce(entries=(canary._replace(promoted=True),))
+    bench.config = replace(bench.config, in_force=promoted)
+    assert bench.poll() == ["--stop", "--label", bench.label]
+    lock.close()
+    bench.write(ended="interrupted")
+    assert not bench.poll(100_000)
+
+
 def test_one_that_runs_goes_on(bench: Bench, running: Lock) -> None:
     bench.write()
     assert not bench.poll()
     assert not bench.poll(ready=False), "it is in a block that is paused"
 
 
-@pytest.mark.parametrize("settings", [{"enabled": False}, {"block_s": 60.0}])
+@pytest.mark.parametrize("settings", [{"enabled": False}, {"block_ns": 60 * NS_PER_SEC}])
 def test_one_with_other_settings_is_ended(
     bench: Bench, running: Lock, settings: dict[str, object]
 ) -> None:
@@ -192,7 +216,7 @@ def test_after_harm_another_configuration_is_tried_at_once(bench: Bench) -> None
 
 def test_after_harm_a_trial_of_other_settings_begins(bench: Bench) -> None:
     bench.write(ended="hurts web", hurt="enforce")
-    bench.change(policy="", block_s=60.0)
+    bench.change(policy="", block_ns=60 * NS_PER_SEC)
     assert bench.poll()
 
 

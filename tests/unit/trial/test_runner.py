@@ -149,6 +149,15 @@ def test_a_harm_that_is_allowed_does_not_end_it() -> None:
 WITH_POLICY = replace(DESIGN, policy="canary")
 
 
+def test_without_its_policy_a_service_has_what_it_has_without_the_trial() -> None:
+    """So the trial of a policy that helps much is not ended by how much it helps."""
+    agent = MadeAgent(suffers=lambda without: 0.9 if without else 0.0, policy="canary")
+    assert len([*runner(agent, WITH_POLICY).run()]) == DESIGN.pairs
+    agent = MadeAgent(suffers=lambda without: 0.0 if without else 0.9, policy="canary")
+    with pytest.raises(HarmError, match="enforcing with canary hurts web"):
+        list(runner(agent, WITH_POLICY).run())
+
+
 def test_a_policy_is_in_force_in_one_arm_and_not_in_the_other() -> None:
     agent = MadeAgent(policy="canary", lag_s=1.0)
     pairs = [*runner(agent, WITH_POLICY).run()]

@@ -10,6 +10,7 @@ import pytest
 from controller.cli import trial
 from controller.config.load import Config, ConfigError, load
 from controller.config.sections.trial import TrialConfig
+from controller.core.units import parse_duration, parse_ratio
 
 WORKLOADS = "workloads:\n  - {name: web, cgroup: /web, class: latency-sensitive, profile: nginx}\n"
 POLICIES = """\
@@ -40,9 +41,28 @@ def test_its_options_are_those_of_the_command(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     trial.add_arguments(parser)
     options = parser.parse_args(found.options)
-    assert (options.for_ns, options.block_ns, options.washout_ns) == ("7200s", "90s", "0.5s")
-    assert (options.paused, options.most_harm) == ("0.25", "0.1")
+    times = (options.for_ns, options.block_ns, options.washout_ns)
+    assert [*map(parse_duration, times)] == [7200 * 10**9, 90 * 10**9, 5 * 10**8]
+    assert [*map(parse_ratio, (options.paused, options.most_harm))] == [0.25, 0.1]
     assert (options.policy, options.publish) == ("canary", False)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "{for: 720h, most_harm: 0%}",
+        "{for: 300h, most_harm: 0.005%, paused: 1%}",
+        "{for: 24h, block: 2469.134000001s, washout: 1234.567s}",
+    ],
+)
+def test_the_command_understands_each_value(tmp_path: Path, section: str) -> None:
+    found = loaded(tmp_path, f"trial: {section}\n").trial
+    parser = argparse.ArgumentParser()
+    trial.add_arguments(parser)
+    options = parser.parse_args(found.options)
+    times = (options.for_ns, options.block_ns, options.washout_ns)
+    assert [*map(parse_duration, times)] == [found.total_ns, found.block_ns, found.washout_ns]
+    assert parse_ratio(options.most_harm) == pytest.approx(found.most_harm_ratio)
 
 
 def test_a_policy_says_where(tmp_path: Path) -> None:
@@ -60,6 +80,7 @@ def test_a_policy_says_where(tmp_path: Path) -> None:
         ("{policy: pool}", "trial.policy: a policy that sets trial or mode cannot be tried"),
         ("{policy: night}", "trial.policy: a policy that sets trial or mode cannot be tried"),
         ("{publish: true}", "trial.publish: has no effect"),
+        ("{enabled: true}\nhttp: off", "trial.enabled: a trial reads the pages of the agent"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, section: str, problem: str) -> None:
