@@ -87,27 +87,33 @@ class Trials:
         self._next_s = now_s + _LOOK_EVERY_S
         if self._command is not None and not self._has_ended(self._command):
             return
-        settings = config.trial
-        label = _LABEL + digest_of(*settings.options)
         runs = bool(owners(trial_directory(config.data_dir)))
-        record = self._record(config.data_dir)
-        wanted = settings.enabled and not _is_promoted(config)
+        record = self._record(config.data_dir)  # after the lock, so it is that of the one that runs
         if runs:
-            ours = record is not None and record.ended is None and record.label.startswith(_LABEL)
-            if record is not None and ours and not (wanted and record.label == label):
-                self._run(config, "--stop", "--label", record.label)
+            self._end_other(config, record)
+        elif ready and now_s >= self._not_before_s and self._is_due(config, record, configuration):
+            self._not_before_s = now_s + _AGAIN_S
+            pairs = ("--blocks", str(self._new_file(config.data_dir)))
+            options = config.trial.options
+            self._run(config, "--background", "--label", _label(config), *pairs, *options)
+
+    def _end_other(self, config: Config, record: Record | None) -> None:
+        """End the trial of *record*, which runs, if this agent began it for other settings."""
+        if record is None or record.ended is not None or not record.label.startswith(_LABEL):
             return
-        if not wanted or not ready or now_s < self._not_before_s:
-            return
-        if settings.policy and settings.policy not in config.in_force.names:
-            return
-        if record is not None and record.label == label:
-            digest = digest_of(*configuration)
-            if self._age_s(config.data_dir) < _rest_s(record, digest):
-                return
-        self._not_before_s = now_s + _AGAIN_S
-        pairs = ("--blocks", str(self._new_file(config.data_dir)))
-        self._run(config, "--background", "--label", label, *pairs, *settings.options)
+        if not _is_wanted(config) or record.label != _label(config):
+            self._run(config, "--stop", "--label", record.label)
+
+    def _is_due(
+        self, config: Config, record: Record | None, configuration: tuple[str, str]
+    ) -> bool:
+        """Return whether a trial is wanted here and now; that of *record* was the last one."""
+        policy = config.trial.policy
+        if not _is_wanted(config) or (policy and policy not in config.in_force.names):
+            return False
+        if record is None or record.label != _label(config):
+            return True
+        return self._age_s(config.data_dir) >= _rest_s(record, digest_of(*configuration))
 
     def _new_file(self, data_dir: Path) -> Path:
         """Return the file for the pairs of the next trial; the oldest ones are removed."""
@@ -164,15 +170,20 @@ class Trials:
         return age_s if age_s >= 0 else _AFTER_HARM_S
 
 
-def _is_promoted(config: Config) -> bool:
-    """Return whether a rollout has put what the section tries in force on all nodes.
+def _label(config: Config) -> str:
+    return _LABEL + digest_of(*config.trial.options)
 
-    Then nothing is to be judged any more. Without the name of a policy it is the mode.
+
+def _is_wanted(config: Config) -> bool:
+    """Return whether the section wants trials on some nodes.
+
+    After a rollout has put what is tried in force on all nodes, nothing is to be judged any more.
+    Without the name of a policy it is the mode.
     """
     promoted = [each for each in config.in_force.entries if each.promoted]
-    if policy := config.trial.policy:
-        return policy in [each.name for each in promoted]
-    return any("mode" in each.sets for each in promoted)
+    policy = config.trial.policy
+    judged = any(each.name == policy if policy else "mode" in each.sets for each in promoted)
+    return config.trial.enabled and not judged
 
 
 def _rest_s(record: Record, configuration: str) -> float:

@@ -259,6 +259,12 @@ def test_the_agent_writes_nothing_in_the_cluster_by_default_but_events() -> None
     assert rules == ALWAYS
 
 
+def test_the_pairs_of_trials_need_a_right_of_their_own() -> None:
+    values = {"uninstall": {"enabled": False}, "config": {"trial": {"publish": True}}}
+    rules = granted(find(render(values), "ClusterRole")["rules"])
+    assert rules == ALWAYS | {"nodes": WATCHED | {"patch"}}
+
+
 def test_a_feature_that_was_switched_off_can_still_be_cleaned_up() -> None:
     off = {"eviction": {"enabled": False}, "capacity": {"enabled": False}}
     values = {"uninstall": {"enabled": False}, "config": {"kubernetes": off}}

@@ -113,12 +113,6 @@ class _Others:
                 averages[place] += weight * (rate - averages[place])
 
 
-def _averaged(
-    before: tuple[float, ...], new: tuple[float, ...], weight: float
-) -> tuple[float, ...]:
-    return tuple(old + weight * (each - old) for old, each in zip(before, new, strict=True))
-
-
 class FigureCheck:
     """The usual figure and pace of one service.
 
@@ -183,7 +177,7 @@ class OwnFigures:
         self._checks: dict[str, FigureCheck] = {}
         self._others = _Others()
         self._paused = False
-        self._changed_ns: int | None = None  # when a pause began or ended last
+        self._pause_ns = 0  # when a pause began last
         # The CPUs that each service used when its figure last had a value.
         self._worked: dict[str, float] = {}
 
@@ -198,13 +192,12 @@ class OwnFigures:
             return
         cgroups = (*workload_index.best_effort, *workload_index.paused)
         self._others.update(cgroups, samples.changed, dt_ns)
+        if workload_index.paused and not self._paused:
+            self._pause_ns = snapshot.time_ns
+        self._paused = bool(workload_index.paused)
         # A link without tiers harms more at the same traffic.
-        if bool(workload_index.paused) is not self._paused:
-            self._paused, self._changed_ns = bool(workload_index.paused), snapshot.time_ns
-        changed = (
-            self._changed_ns is not None and snapshot.time_ns - self._changed_ns < _TOGETHER_NS
-        )
-        do_more = self._others.do_more or (self._paused and changed)
+        begins = self._paused and snapshot.time_ns - self._pause_ns < _TOGETHER_NS
+        do_more = self._others.do_more or begins
         for name, figure in self._figures.items():
             service = workload_index.services.get(name)
             if service is None or not figure.value or figure.value < 0:
