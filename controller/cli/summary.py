@@ -9,10 +9,12 @@ Everything is read without a probe and without a right beyond that of reading ``
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from controller.cli.explain_text import lasted
 from controller.cli.policy_text import PoliciesSummary, policy_lines, summarize_policies
 from controller.cli.summary_classes import ClassSummary, class_rows, summarize_classes
 from controller.config.indicator import format_value
 from controller.config.load import Config
+from controller.config.sections.trial import TrialConfig
 from controller.config.workload_rules import is_pattern
 from controller.core.model import Channel, IndicatorName, Knob, Workload
 from controller.core.settings import CoreMode, IndicatorSpec, Profile
@@ -113,6 +115,7 @@ class Summary:
     """A valid configuration on this host.
 
     ``left_out`` is a text per cgroup that a rule matches and that cannot be a workload.
+    ``trials`` says what the agent tries by itself; empty: nothing.
     ``blocked`` maps each mode to what this host lacks for it, probes not tried.
     """
 
@@ -122,6 +125,7 @@ class Summary:
     pages: str
     hierarchy: str
     policies: PoliciesSummary
+    trials: str
     workloads: tuple[RuleSummary, ...]
     left_out: tuple[str, ...]
     pods: PodsSummary | None
@@ -152,6 +156,7 @@ def summarize(config: Config, mountinfo: str | None = None) -> Summary:
         pages="off" if config.http is None else "http://{}:{}".format(*config.http),
         hierarchy=hierarchy,
         policies=summarize_policies(config.in_force),
+        trials=_trials(config.trial),
         workloads=tuple(_rules(config, workloads, left_out)),
         left_out=left_out,
         pods=_pods(config, layout),
@@ -163,6 +168,14 @@ def summarize(config: Config, mountinfo: str | None = None) -> Summary:
             for mode in ("observe", "enforce")
         },
     )
+
+
+def _trials(config: TrialConfig) -> str:
+    if not config.enabled:
+        return ""
+    what = f"with and without policy {config.policy}" if config.policy else "enforcing and paused"
+    published = ", published for a rollout" if config.publish else ""
+    return f"{what}, {lasted(config.total_ns)} each{published}"
 
 
 def _rules(
@@ -318,6 +331,8 @@ def render(summary: Summary) -> str:
     if policies := [*policy_lines(summary.policies)]:
         # In the same number of lines, for the text to fit on a screen.
         lines[1:] = [", ".join(lines[1:]), *policies]
+    if summary.trials:
+        lines += [f"trials begin by themselves: {summary.trials}"]
     if summary.pods is not None:
         pods = summary.pods
         where = ", ".join(pods.roots) or "no kubepods cgroup found"

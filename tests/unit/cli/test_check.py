@@ -41,6 +41,22 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
+def test_trials_that_begin_by_themselves(tmp_path: Path, mountinfo: str) -> None:
+    def trials(section: str) -> list[str]:
+        policies = "policies: [{name: canary, set: {reserve: 0cpu}}]\n"
+        config = load(write(tmp_path, f"{HOST}{policies}{section}"))
+        text = render(summarize(config, mountinfo))
+        return [line for line in text.splitlines() if line.startswith("trials")]
+
+    assert trials("") == []
+    assert trials("trial: {enabled: true, for: 2h}\n") == [
+        "trials begin by themselves: enforcing and paused, 2h each"
+    ]
+    assert trials("trial: {enabled: true, policy: canary}\n") == [
+        "trials begin by themselves: with and without policy canary, 24h each"
+    ]
+
+
 def test_workloads_and_what_is_missing(tmp_path: Path, mountinfo: str) -> None:
     summary = summarize(load(write(tmp_path, HOST)), mountinfo)
     assert [(each.name, len(each.found), each.problem) for each in summary.workloads] == [
