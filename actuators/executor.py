@@ -73,8 +73,8 @@ class Executor:
         """Return the present values of *knobs* of *targets*.
 
         Knobs that are gone, refused, not supported by this host, or of which the journal has a
-        damaged or newer record are left out. A held knob with a foreign value is released: from
-        then on it belongs to the other program.
+        damaged or newer record are left out. A held knob with a foreign value belongs to the other
+        program from then on: this reading has no original. Later ones have, if a part is ours.
         """
         readings = []
         wanted = [actuator for knob, actuator in self._actuators.items() if knob in knobs]
@@ -92,8 +92,9 @@ class Executor:
                 elif isinstance(found, RefusedError):
                     _log.debug("%s", found)
                 else:
-                    self._held.disown_foreign(target, knob, found)
+                    is_foreign = self._held.disown_foreign(target, knob, found)
                     original = self._held.recorded_original(target, knob)
+                    original = None if is_foreign else original
                     readings.append(KnobReading(target, knob, found, original))
         return tuple(readings)
 
@@ -347,7 +348,10 @@ class Executor:
         if outcome.failure is Failure.GONE:
             return _result(record, Restored.GONE, outcome.message)
         if outcome.foreign is not None:
-            return _result(record, Restored.FOREIGN, _left(outcome.foreign))
+            left = self._held.get(record.target, record.knob)
+            # A part of it is ours, which the next try restores.
+            result = Restored.FOREIGN if left is None else Restored.FAILED
+            return _result(record, result, _left(outcome.foreign))
         applied = outcome.applied
         matches = self._actuators[record.knob].matches
         if outcome.failure is not None or applied is None or not matches(record.original, applied):

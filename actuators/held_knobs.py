@@ -11,7 +11,7 @@ of its own where the journal cannot be written.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 import logging
 import time
@@ -82,15 +82,20 @@ class HeldKnobs:
 
     def is_ours(self, record: Record, current: KnobValue) -> bool:
         """Return whether *current* was written, or was about to be written, by this program."""
-        actuator = self._actuators[record.knob]
+        matches = self._actuators[record.knob].matches
+        return any(matches(value, current) for value in self._ours(record))
+
+    def _ours(self, record: Record) -> Iterator[KnobValue]:
+        """Yield the values that this program wrote, or was about to write; some of them twice."""
         applied = self._applied.get((record.target, record.knob))
         if applied is not None:
-            return actuator.matches(applied, current)
+            yield applied
+            return
+        actuator = self._actuators[record.knob]
         values = actuator.intermediate_values(record.previous, record.intended)
-        if any(actuator.matches(value, current) for value in values):
-            return True
-        back = (actuator.intermediate_values(value, record.original) for value in values)
-        return any(actuator.matches(value, current) for way in back for value in way)
+        yield from values
+        for value in values:
+            yield from actuator.intermediate_values(value, record.original)
 
     def disown_foreign(self, target: Target, knob: Knob, current: KnobValue) -> bool:
         """Take over *current* if it is foreign, see ``take_over``; return whether it is.
@@ -128,18 +133,18 @@ class HeldKnobs:
         what is to be restored. Otherwise the knob is released.
         """
         key = record.target, record.knob
-        ours = self._applied.get(key, record.intended)
-        original = original_after(record.knob, ours, current, record.original)
-        if original != current:
-            after = record._replace(original=original, previous=current, intended=current)
-            try:
-                self._journal.put(after)
-            except JournalError as error:
-                _log.warning("%s: %s; a part of it stays as it is", record.target.path, error)
-            else:
-                self._applied[key] = current
-                return
-        self.release(*key)
+        original = original_after(record.knob, {*self._ours(record)}, current, record.original)
+        if original == current:
+            self.release(*key)
+            return
+        after = record._replace(original=original, previous=current, intended=current)
+        try:
+            self._journal.put(after)
+        except JournalError as error:
+            # The record on disk leads to the same original.
+            _log.debug("%s", error)
+            self._journal.amend(after)
+        self._applied[key] = current
 
     def _is_setting(self, target: Target, past: _Past) -> bool:
         if not is_managed(target):

@@ -118,6 +118,10 @@ class Journal:
         self._leftover.discard(path)
         self._records[name] = record
 
+    def amend(self, record: Record) -> None:
+        """Put *record* in place of the one in memory alone, because it cannot be stored now."""
+        self._records[record_name(record.target, record.knob)] = record
+
     def remember(self, record: Record) -> None:
         """Take over a record that another process has stored; ``renew`` stores it if it is lost."""
         self._records.setdefault(record_name(record.target, record.knob), record)

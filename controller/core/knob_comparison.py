@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparing knob values: which one limits more, where a foreign one comes from, and what of it."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 import math
 from operator import lt
 import re
@@ -49,39 +49,50 @@ def is_stricter(knob: Knob, value: KnobValue, reference: KnobValue) -> bool:
     return compare is not None and compare(value, reference)
 
 
-def original_after(knob: Knob, ours: KnobValue, found: KnobValue, original: KnobValue) -> KnobValue:
-    """Return what is to be restored where another program has made *found* of *ours*.
+def original_after(
+    knob: Knob, ours: Collection[KnobValue], found: KnobValue, original: KnobValue
+) -> KnobValue:
+    """Return what is to be restored where another program has made *found* of one of *ours*.
 
     A value may have parts: the limits of several disks, of several domains, or a quota and its
-    burst. What is still as in *ours* has its part of *original*, the rest is that of *found*.
+    burst. What is as in one of *ours* has its part of *original*, the rest is that of *found*.
 
     :raises ValueError: one of the texts is not a value of the knob.
     """
     match knob:
         case Knob.CPU_QUOTA:
-            return _quota_after(*map(parse_quota, (ours, found, original)))
+            return _quota_after([*map(parse_quota, ours)], parse_quota(found), original)
         case Knob.IO_MAX:
-            return format_disks(_parts_after(*map(parse_disks, (ours, found, original))))
+            return format_disks(_parts_after(parse_disks, ours, found, original))
         case Knob.LLC_WAYS:
-            return format_masks(_parts_after(*map(parse_masks, (ours, found, original))))
+            return format_masks(_parts_after(parse_masks, ours, found, original))
         case Knob.MBA:
-            return format_bandwidth(_parts_after(*map(parse_bandwidth, (ours, found, original))))
+            return format_bandwidth(_parts_after(parse_bandwidth, ours, found, original))
     return found
 
 
-def _quota_after(ours: Quota, found: Quota, original: Quota) -> KnobValue:
-    quota_us, period_us = (original if found[:2] == ours[:2] else found)[:2]
-    burst_us = original.burst_us if found.burst_us == ours.burst_us else found.burst_us
+def _quota_after(ours: Collection[Quota], found: Quota, original: KnobValue) -> KnobValue:
+    before = parse_quota(original)
+    limit = found._replace(burst_us=0)
+    doublings = (each for mine in ours for each in _doublings(mine._replace(burst_us=0)))
+    quota_us, period_us = (before if limit in doublings else found)[:2]
+    is_ours = found.burst_us in {each.burst_us for each in ours}
+    burst_us = before.burst_us if is_ours else found.burst_us
     # The kernel refuses a burst above the quota.
     return format_quota(Quota(quota_us, period_us, min(burst_us, quota_us or burst_us)))
 
 
 def _parts_after(
-    ours: Mapping[Key, Number], found: Mapping[Key, Number], original: Mapping[Key, Number]
+    parse: Callable[[KnobValue], Mapping[Key, Number]],
+    ours: Collection[KnobValue],
+    found: KnobValue,
+    original: KnobValue,
 ) -> dict[Key, Number]:
+    mine, now, before = [*map(parse, ours)], parse(found), parse(original)
     parts = {}
-    for key in {**found, **original}:
-        part = original.get(key) if found.get(key) == ours.get(key) else found.get(key)
+    for key in {**now, **before}:
+        is_ours = any(each.get(key) == now.get(key) for each in mine)
+        part = before.get(key) if is_ours else now.get(key)
         if part is not None:
             parts[key] = part
     return parts

@@ -12,7 +12,7 @@ from actuators.cpu import CpuQuota
 from actuators.executor import Executor
 from actuators.file_knob import Step
 from actuators.freezer import FREEZER, CgroupFreeze
-from actuators.journal import Journal
+from actuators.journal import Journal, JournalError, Record
 from actuators.kernfs import Cgroup
 from actuators.memory_io import IoMax
 from controller.core.decision import Action, Outcome
@@ -87,15 +87,64 @@ def test_the_part_that_is_ours_is_restored_after_a_foreign_write_of_another(
     knob.value = FOREIGN
     if how == "read before":
         (reading,) = executor.read([target])
+        assert (reading.value, reading.original) == (FOREIGN, None), "the planner knows by that"
+        (reading,) = executor.read([target])
         assert (reading.value, reading.original) == (FOREIGN, "300000 100000 5000")
-        assert executor.overwritten == {Knob.CPU_QUOTA: 1}
-        assert executor.read([target]) == (reading,), "it is no foreign value any more"
         assert executor.overwritten == {Knob.CPU_QUOTA: 1}
     if how == "another process":
         executor = Executor(Journal(tmp_path / "journal"), [knob])
     (result,) = executor.restore_all().results
     assert (result.result, knob.value) == (Restored.RESTORED, "300000 100000 5000")
     assert executor.restore_all().results == ()
+
+
+def test_a_part_of_ours_is_restored_without_a_journal_that_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knob, target = Quota(tmp_path), cgroup(tmp_path)
+    journal = Journal(tmp_path / "journal")
+    executor = Executor(journal, [knob])
+    executor.execute([set_quota(target, knob.value, "max 100000 1000")], now_ns=0)
+    knob.value = FOREIGN
+
+    def full(record: Record) -> None:
+        raise JournalError(OSError(errno.ENOSPC, "no space"), "cannot write", "make room")
+
+    monkeypatch.setattr(journal, "put", full)
+    executor.read([target])
+    (result,) = executor.restore_all().results
+    assert (result.result, knob.value) == (Restored.RESTORED, "300000 100000 5000")
+
+
+def test_a_foreign_write_during_the_restore_leaves_nothing_of_ours(tmp_path: Path) -> None:
+    knob, target = Quota(tmp_path), cgroup(tmp_path)
+    executor = Executor(Journal(tmp_path / "journal"), [knob])
+    executor.execute([set_quota(target, knob.value, "max 100000 1000")], now_ns=0)
+    reads = iter(["max 100000 1000", FOREIGN])
+
+    class Racing(Quota):
+        def read_from(self, cgroup: Cgroup) -> KnobValue:
+            self.value = KnobValue(next(reads, self.value))
+            return self.value
+
+    racing = Racing(tmp_path)
+    results = Executor(Journal(tmp_path / "journal"), [racing]).restore_all().results
+    assert [each.result for each in results] == [Restored.RESTORED]
+    assert racing.value == "300000 100000 5000"
+
+
+def test_a_write_broken_off_and_a_foreign_write_of_another_part(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    disks.limit("8:0 rbps=100;8:16 rbps=100")
+    held = disks.executor._held
+    (record,) = held.records()
+    held.begin(
+        record._replace(previous=record.intended, intended=KnobValue("8:0 rbps=50;8:16 rbps=50"))
+    )
+    held.unsettle(record.target, record.knob)
+    # 8:16 was not written any more, and another program wrote 8:0.
+    (tmp_path / "batch/io.max").write_text("8:0 rbps=700\n8:16 rbps=100\n")
+    assert disks.restore() == (Restored.RESTORED, "8:0 rbps=700")
 
 
 def test_a_foreign_value_is_left_as_it_is(tmp_path: Path) -> None:
@@ -245,7 +294,7 @@ def test_the_lifted_limit_of_a_disk_that_exists_is_foreign(tmp_path: Path) -> No
     disks.limit(BOTH)
     (tmp_path / "batch/io.max").write_text("8:0 rbps=100\n")
     (reading,) = disks.executor.read([disks.target])
-    assert (reading.value, reading.original) == ("8:0 rbps=100", "max")
+    assert (reading.value, reading.original) == ("8:0 rbps=100", None)
     assert disks.executor.overwritten == {Knob.IO_MAX: 1}
     assert disks.restore() == (Restored.RESTORED, "max"), "the limit of the other disk is ours"
 
