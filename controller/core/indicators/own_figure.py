@@ -154,6 +154,8 @@ class FigureCheck:
                 self._since_ns, self._by_others = now_ns, False
         elif moved < _FREE / 2:
             self._since_ns = None
+        elif self._by_others and self._drift < -_FREE:  # another jump
+            self._since_ns, self._by_others = now_ns, False
         elif self.wrong and now_ns - self._since_ns > _LONGEST_NS:
             self._since_ns, self._known_s = None, 0.0
         if self._since_ns is not None and now_ns - self._since_ns <= _TOGETHER_NS:

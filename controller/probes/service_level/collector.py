@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last figures of all configured service-level sources, for the control thread."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from controller.config.sections.service_sources import PodAddress, ServiceLevelConfig
 from controller.core.model import ServiceReading
-from controller.probes.service_level.ledger import ServiceState
+from controller.probes.service_level.ledger import Ledger, ServiceState
 
 if TYPE_CHECKING:
     from controller.probes.service_level.runner import Runner
@@ -45,13 +45,21 @@ class ServiceLevels:
     def reconfigure(self, config: ServiceLevelConfig | None) -> None:
         """Switch to *config*; sources that are equal in both keep their figures and errors.
 
-        :raises OSError: the host is short of descriptors; then there is no source until the next
-            call.
+        :raises OSError: the host is short of descriptors or threads. The sources of before go on if
+            it allows that, otherwise there are none until the next call.
         """
         if config == self._config:
             return
+        before = self._config
         known = [] if self._runner is None else self._runner.ledgers
         self.close()
+        try:
+            self._start(config, known)
+        except OSError:
+            self._start(before, known)
+            raise
+
+    def _start(self, config: ServiceLevelConfig | None, known: Iterable[Ledger]) -> None:
         self._revision = None
         if config is not None:
             # Here, because asyncio and TLS take a tenth of the start of an agent without sources.

@@ -4,6 +4,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+import errno
 import logging
 from random import Random
 import threading
@@ -30,6 +31,7 @@ class Runner:
 
     :param known: ledgers to go on with, by source.
     :param on_figure: called in the thread after each figure.
+    :raises OSError: the host is short of descriptors or threads; nothing is left open.
     """
 
     def __init__(
@@ -52,10 +54,16 @@ class Runner:
             if isinstance(each.source.source, Push)
         }
         self._problem = ""
-        self.pushes = self._listen()
         self._loop = FetchLoop()
+        self.pushes = self._listen()
         self._thread = threading.Thread(target=self._run, name="service-level", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except (OSError, RuntimeError):
+            self._loop.close()
+            if self.pushes is not None:
+                self.pushes.close()
+            raise OSError(errno.EAGAIN, "no thread can be started") from None
 
     def set_pods(self, pods: Iterable[ServiceSource]) -> None:
         """Poll *pods* from now on, besides the sources of the configuration."""

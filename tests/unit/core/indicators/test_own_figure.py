@@ -86,6 +86,14 @@ def test_a_figure_that_rises_as_best_effort_does_more_is_right(source: Source) -
     assert not source.run(300, 4e6)
 
 
+def test_a_smaller_figure_is_wrong_also_after_one_that_was_believed_for_long(
+    source: Source,
+) -> None:
+    assert not source.run(700, 40e6, others_do_more=True)
+    assert source.run(300, 0.4e6)
+    assert not source.run(1, 4e6)
+
+
 @pytest.mark.parametrize("seconds", [5, 9])
 def test_best_effort_may_be_seen_to_do_more_seconds_later(source: Source, seconds: float) -> None:
     assert source.run(seconds, 40e6)

@@ -7,12 +7,12 @@ import errno
 import logging
 from pathlib import Path
 import shutil
+import threading
 
 import pytest
 
 from controller.config.sections.service_sources import Endpoint, MetricLine, ServiceLevelConfig
 from controller.core.units import NS_PER_MS, NS_PER_SEC
-from controller.probes.service_level import runner
 from controller.probes.service_level.collector import ServiceLevels
 from controller.probes.service_level.ledger import Ledger, Reason, SourceError
 from controller.probes.service_level.poll import fetch_all
@@ -135,18 +135,30 @@ def test_a_reload_keeps_the_state_of_unchanged_sources(levels: ServiceLevels, pl
     shutil.rmtree(place.parent)
 
 
-def test_a_change_that_fails_is_made_by_the_next_call(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many"), RuntimeError("no thread")])
+def test_a_change_that_fails_leaves_the_sources_of_before(
+    place: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.EMFILE, "too many open files")
+    def config(name: str) -> ServiceLevelConfig:
+        return ServiceLevelConfig(socket=place, group=None, sources=(pushes(name),))
 
-    wanted = ServiceLevelConfig(socket=place, group=None, sources=(pushes("web"),))
-    levels = ServiceLevels(None)
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, "Runner", fail)
-        with pytest.raises(OSError, match="too many"):
-            levels.reconfigure(wanted)
-    levels.reconfigure(wanted)
-    assert [each.service for each in levels.poll(0)] == ["web"]
+    def services() -> list[str]:
+        return [each.service for each in levels.poll(0)]
+
+    levels = ServiceLevels(config("web"))
+    start, failures = threading.Thread.start, iter([error])
+
+    def fail(thread: threading.Thread) -> None:
+        if (found := next(failures, None)) is not None:
+            raise found
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(OSError, match="no thread"):
+        levels.reconfigure(config("shop"))
+    assert services() == ["web"]
+    send(place, b"web 3")
+    eventually("a figure", lambda: reading(levels, "web").value is not None)
+    levels.reconfigure(config("shop"))
+    assert services() == ["shop"]
     levels.close()
