@@ -137,7 +137,7 @@ def run(
         if end is None:
             manager.alive(time.monotonic())
             if signals.stop_within(_FORK_AGAIN_S):
-                return 0
+                return 0 if _restore_in_child(restore, limits, lock) else 1
             continue
         reason, why = explain_end(end, before, read_oom(memory))
         clean = _restore_in_child(restore, limits, lock)
