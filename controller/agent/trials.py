@@ -73,6 +73,9 @@ class Trials:
         self._file, self._start, self._clock, self._wall_clock = file, start, clock, wall_clock
         self._command: subprocess.Popen[str] | None = None
         self._next_s = self._not_before_s = clock()
+        # Until when no trial begins that hurt, by its label and configuration: an operator's trial
+        # may have taken the place of its record.
+        self._rests_s: dict[tuple[str, str], float] = {}
         self._problem = ""
 
     def poll(self, config: Config, configuration: tuple[str, str], *, ready: bool) -> None:
@@ -111,14 +114,22 @@ class Trials:
         policy = config.trial.policy
         if not _is_wanted(config) or (policy and policy not in config.in_force.names):
             return False
-        if record is None or record.label != _label(config):
-            return True
-        return self._age_s(config.data_dir) >= _rest_s(record, digest_of(*configuration))
+        now_s, label, digest = self._clock(), _label(config), digest_of(*configuration)
+        if record is not None and record.label.startswith(_LABEL):
+            rest_s = _AFTER_HARM_S if record.hurt else 0.0 if record.ended == "" else _AGAIN_S
+            until_s = now_s + rest_s - self._age_s(config.data_dir)
+            # After harm with another configuration the next one may begin.
+            known = record.configuration if record.hurt else digest
+            self._rests_s = {key: at_s for key, at_s in self._rests_s.items() if at_s > now_s}
+            self._rests_s[record.label, known] = until_s
+        return self._rests_s.get((label, digest), now_s) <= now_s
 
     def _new_file(self, data_dir: Path) -> Path:
-        """Return the file for the pairs of the next trial; the oldest ones are removed."""
+        """Return the file for the pairs of the next trial; files without pairs and old ones go."""
         directory = data_dir / "trials"
-        for path in sorted(directory.glob(f"{_PREFIX}*.jsonl"))[: 1 - _MOST_FILES]:
+        files = sorted(directory.glob(f"{_PREFIX}*.jsonl"))
+        kept = [path for path in files if _has_pairs(path)][1 - _MOST_FILES :]
+        for path in (each for each in files if each not in kept):
             try:
                 path.unlink()
             except OSError as error:
@@ -170,6 +181,15 @@ class Trials:
         return age_s if age_s >= 0 else _AFTER_HARM_S
 
 
+def _has_pairs(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.readline()  # the head
+            return bool(file.readline())
+    except OSError:
+        return True
+
+
 def _label(config: Config) -> str:
     return _LABEL + digest_of(*config.trial.options)
 
@@ -184,10 +204,3 @@ def _is_wanted(config: Config) -> bool:
     policy = config.trial.policy
     judged = any(each.name == policy if policy else "mode" in each.sets for each in promoted)
     return config.trial.enabled and not judged
-
-
-def _rest_s(record: Record, configuration: str) -> float:
-    """Return how long after the trial of *record* the next one may begin."""
-    if record.hurt:
-        return _AFTER_HARM_S if record.configuration == configuration else 0.0
-    return 0.0 if record.ended == "" else _AGAIN_S

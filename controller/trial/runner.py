@@ -252,8 +252,8 @@ class Runner:
         Without a policy they have what they have without the trial, so that ends none. Otherwise
         the policies that help most would never have enough pairs for a verdict.
         """
-        if self._design.policy and arm is Arm.PAUSE:
-            return
+        if (self._design.policy and arm is Arm.PAUSE) or self._most_harm >= 1:
+            return  # a tick may last a moment longer than the block
         others = [block for pair in self.pairs for block in pair if block.arm is not arm]
         if not others or meter.measured_s < _LEAST_S:
             return

@@ -209,6 +209,15 @@ def test_after_harm_it_waits_a_day(bench: Bench) -> None:
     assert bench.poll(1000)
 
 
+def test_the_trial_of_an_operator_does_not_end_the_rest_after_harm(bench: Bench) -> None:
+    bench.write(ended="hurts web", hurt="enforce")
+    assert not bench.poll(3600)
+    bench.write(ended="", label="mine")
+    assert not bench.poll(3600)
+    assert not bench.poll(3600)
+    assert bench.poll(86_400)
+
+
 def test_after_harm_another_configuration_is_tried_at_once(bench: Bench) -> None:
     bench.write(ended="hurts web", hurt="enforce", configuration="other")
     assert bench.poll()
@@ -247,7 +256,9 @@ def test_a_damaged_record_is_told_once(bench: Bench, caplog: pytest.LogCaptureFi
 def test_old_files_are_removed_and_those_of_an_operator_stay(bench: Bench) -> None:
     directory = bench.data_dir / "trials"
     for number in range(20):
-        (directory / f"configured-2026-01-{number + 1:02}T000000Z.jsonl").touch()
+        (directory / f"configured-2026-01-{number + 1:02}T000000Z.jsonl").write_text("{}\n{}\n")
+    for number in range(20):
+        (directory / f"configured-2026-02-{number + 1:02}T000000Z.jsonl").write_text("{}\n")
     mine = directory / "2025-01-01T000000Z.jsonl"
     mine.touch()
     bench.poll()

@@ -144,6 +144,9 @@ def seed_of(first: Arm) -> int:
 def test_a_harm_that_is_allowed_does_not_end_it() -> None:
     agent = MadeAgent(suffers=lambda paused: 1.0 if paused else 0.0)
     assert len([*runner(agent, most_harm=1.0).run()]) == DESIGN.pairs
+    # The last tick of a block may end after it.
+    agent = MadeAgent(suffers=lambda paused: 1.01 if paused else 0.0)
+    assert len([*runner(agent, most_harm=1.0).run()]) == DESIGN.pairs
 
 
 WITH_POLICY = replace(DESIGN, policy="canary")
