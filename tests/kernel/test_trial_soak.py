@@ -54,11 +54,11 @@ indicators:
   service: {{sweet_point: {SWEET_POINT_MS}ms}}
   net_backlog: {{sweet_point: 1ms}}
 """
-# The other profile leaves jobs alone, so the services wait for their CPUs.
+# With the other profile jobs are neither placed behind the services nor limited.
+_WAITS = "indicators: {runq_p99: {sweet_point: 2ms, min_samples: 0}}\nchannels: [cpu]\n"
 CPU_PROFILES = {
-    "own": "name: own\nindicators: {runq_p99: {sweet_point: 1ms, min_samples: 0}}\n",
-    "loose": "name: loose\nindicators: {runq_p99: {sweet_point: 1ms, min_samples: 0}}\n"
-    "sched_idle: false\nchannels: [network]\n",
+    "own": f"name: own\n{_WAITS}",
+    "loose": f"name: loose\n{_WAITS}sched_idle: false\nknobs: {{cpu.quota: {{floor: 1900mcpu}}}}\n",
 }
 LOOSE = "name: careless\nset: {replace_profiles: {own: loose}}\n"
 # A transfer of iperf3 that ends with the test, and not before.
@@ -235,6 +235,7 @@ def test_a_profile_that_hurts_is_stopped_within_two_blocks(
     site.configure(CPU_PROFILES, {})
     candidate = tmp_path / "careless.yaml"
     candidate.write_text(LOOSE)
+    outweigh(site.root / "batch")  # so the services wait long where jobs are not behind them
     jobs = [Load(cgroup, "hog", cpu) for cgroup in site.batch for cpu in os.sched_getaffinity(0)]
     with (
         entered("/proc/self/ns/net"),
