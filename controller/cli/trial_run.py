@@ -28,6 +28,7 @@ from controller.cli.trial_candidate import CandidateAgent, read_candidate_file
 from controller.cli.trial_publisher import Publisher
 from controller.cli.trial_result import say, tell
 from controller.cli.trial_text import announcement, progress
+from controller.config.yaml_document import read_document
 from controller.core.units import NS_PER_SEC, UnitError, count, parse_duration, parse_ratio
 from controller.host.names import printable
 from controller.page.view import mapping, text
@@ -49,8 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     :raises OSError: a file cannot be written.
     """
     design, most_harm = _design(arguments)
-    config, state_dir = find_config(arguments), find_state_dir(arguments)
-    data_dir = find_data_dir(arguments)
+    config = find_config(arguments)
+    read_document(config)  # first: no option replaces it here
+    state_dir, data_dir = find_state_dir(arguments), find_data_dir(arguments)
     # First: while another one runs, the agent may be paused by it.
     background = None
     if arguments.background:
