@@ -13,6 +13,7 @@ since 5.14), which includes concurrent forks. Without that file each process is 
 its cgroup is read again, and then it is killed: its PID may belong to another process by then.
 """
 
+from collections.abc import Container
 import contextlib
 import errno
 import os
@@ -90,7 +91,7 @@ def kill(layout: CgroupLayout, target: Target) -> int:
     :raises RefusedError: the kernel refused, or the agent itself is in that cgroup.
     """
     found = processes(layout.mount, target)
-    check_spares_agent(layout, target.path)
+    check_spares_agent(layout, target.path, found)
     with Cgroup(layout.mount, target) as cgroup:
         if found and cgroup.has("cgroup.kill"):
             cgroup.write("cgroup.kill", "1")
@@ -100,12 +101,14 @@ def kill(layout: CgroupLayout, target: Target) -> int:
     return len(found)
 
 
-def check_spares_agent(layout: CgroupLayout, path: str) -> None:
+def check_spares_agent(layout: CgroupLayout, path: str, found: Container[int] = ()) -> None:
     """Check that neither the agent nor its guardian is in the cgroup *path* or below.
 
+    :param found: processes that are there.
     :raises RefusedError: one of them is.
     """
-    if any(is_inside(pid, layout.hierarchy, path) for pid in (os.getpid(), os.getppid())):
+    own = os.getpid(), os.getppid()
+    if any(pid in found or is_inside(pid, layout.hierarchy, path) for pid in own):
         raise RefusedError(errno.EPERM, f"{path}: the agent itself runs in it")
 
 

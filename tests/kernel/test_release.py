@@ -86,12 +86,12 @@ def test_it_reports_foreign_values_and_missing_cgroups(
         now_ns=0,
     )
     gone.rmdir()
-    set_quota(pod, 77_000, 100_000)
+    set_quota(pod, 77_000, 100_000, 7_000)
     before = dump(pod)
     assert release(tmp_path) == 0
     lines = sorted(capsys.readouterr().out.splitlines())
     assert [line.split()[0] for line in lines] == ["foreign", "gone"]
-    assert "77000 100000 0" in lines[0]
+    assert "77000 100000 7000" in lines[0]
     assert dump(pod) == before
     assert release(tmp_path) == 0
     assert capsys.readouterr().out == "nothing to restore\n"
