@@ -4,11 +4,8 @@
 // A CPU-bound HTTP service with a histogram of its own latencies, and the client that sends its
 // requests.
 //
-//   served serve PORT STEPS    GET /work computes STEPS steps; GET /metrics is the histogram
+//   served serve PORT WORK_US    GET /work computes for WORK_US us; GET /metrics is the histogram
 //   served load PORT RATE ADDRESS...    RATE requests/s to each address, at random times
-//
-// A step reads and writes one byte of 8 MiB, as those of an index or of objects on a heap. So a
-// request has the same work each time, and takes longer where others use the caches or the core.
 //
 // Each request says when it was due. So its latency is from then until the answer, as the client
 // of a busy service has it, and the clock of all pods of a node is the same.
@@ -27,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 64, BUCKETS = 40, REQUEST = 8192, MEMORY = 8 << 20 };
+enum { MOST = 64, BUCKETS = 40, REQUEST = 8192 };
 
 static const double FIRST_S = 0.0002, RATIO = 1.2;
 static uint64_t counts[BUCKETS + 1];
@@ -46,14 +43,11 @@ static void fail(const char *what)
     exit(1);
 }
 
-static void compute(int steps)
+static void compute(int64_t ns)
 {
-    static unsigned char memory[MEMORY];
-    static uint64_t state = 1;
-    for (int i = 0; i < steps; i++) {
-        state = state * 6364136223846793005 + 1 + memory[state >> 20 & (MEMORY - 1)];
-        memory[state >> 24 & (MEMORY - 1)] = state >> 32;
-    }
+    int64_t until = clock_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
+    while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < until)
+        ;
 }
 
 static void note(double latency_s)
@@ -81,7 +75,7 @@ static int page(char *text)
     return at - text;
 }
 
-static void answer(int fd, const char *request, int steps)
+static void answer(int fd, const char *request, int64_t work_ns)
 {
     static char body[REQUEST], text[REQUEST + 200];
     int length = 0;
@@ -90,7 +84,7 @@ static void answer(int fd, const char *request, int steps)
     if (is_page)
         length = page(body);
     else
-        compute(steps);
+        compute(work_ns);
     int size = sprintf(text, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%.*s", length, length, body);
     if (write(fd, text, size) != size)
         return;
@@ -100,19 +94,19 @@ static void answer(int fd, const char *request, int steps)
 
 // Answers the first request of a connection, so that all connections take turns; returns what is
 // left of the buffer.
-static int take(int fd, char *buffer, int filled, int steps)
+static int take(int fd, char *buffer, int filled, int64_t work_ns)
 {
     buffer[filled] = 0;
     char *end = strstr(buffer, "\r\n\r\n");
     if (!end)
         return filled;
-    answer(fd, buffer, steps);
+    answer(fd, buffer, work_ns);
     int used = end + 4 - buffer;
     memmove(buffer, buffer + used, filled - used);
     return filled - used;
 }
 
-static void serve(int port, int steps)
+static void serve(int port, int64_t work_ns)
 {
     static char buffers[MOST][REQUEST + 1];
     int filled[MOST] = {0}, count = 1, one = 1;
@@ -144,7 +138,7 @@ static void serve(int port, int steps)
                 }
                 filled[i] += got;
             }
-            filled[i] = take(polled[i].fd, buffers[i], filled[i], steps);
+            filled[i] = take(polled[i].fd, buffers[i], filled[i], work_ns);
         }
         if (polled[0].revents && count < MOST) {
             int fd = accept(listener, NULL, NULL);
@@ -200,9 +194,9 @@ static void load(int port, double rate, int count, char **addresses)
 int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "serve"))
-        serve(atoi(argv[2]), atoi(argv[3]));
+        serve(atoi(argv[2]), atoll(argv[3]) * 1000);
     if (argc > 4 && argc - 4 <= MOST && !strcmp(argv[1], "load"))
         load(atoi(argv[2]), atof(argv[3]), argc - 4, argv + 4);
-    fprintf(stderr, "usage: served serve PORT STEPS | load PORT RATE ADDRESS...\n");
+    fprintf(stderr, "usage: served serve PORT WORK_US | load PORT RATE ADDRESS...\n");
     return 2;
 }

@@ -4,8 +4,8 @@
 
 Two services of six pods each have a page with their latencies (``served.c``). Best-effort pods fill
 all CPUs. Blocks of both arms come in random order. In a window a service keeps its objective if the
-p99 of each of its pods is at most that. The objective is found first, without best-effort pods:
-a tenth above what the services keep in all windows but one of a hundred.
+p99 of each of its pods is at most that. The objective is found first, without an agent: what
+sched-idle keeps in 70 % of the windows, but at least 1.2 times what the services have alone.
 
 ``SWEETPOINT_OBJECTIVE_ROUNDS`` is the number of blocks of each arm, 3 by default. ``_MS`` sets the
 objective, ``_RATE`` the requests/s of each pod, ``_JOBS`` the number of best-effort pods, ``_LOG``
@@ -43,8 +43,7 @@ ROUNDS = int(os.environ.get("SWEETPOINT_OBJECTIVE_ROUNDS", "3"))
 OBJECTIVE_MS = float(os.environ.get("SWEETPOINT_OBJECTIVE_MS", "0"))  # 0: it is found
 RATE = float(os.environ.get("SWEETPOINT_OBJECTIVE_RATE", "40"))
 JOBS = int(os.environ.get("SWEETPOINT_OBJECTIVE_JOBS", "4"))
-# About 0.8 ms without neighbours.
-STEPS = 11_000
+WORK_US = 800
 SETTLE_S, WINDOW_S, WINDOWS = 20.0, 10.0, 5
 SERVICES, PODS = ("shop", "bank"), 6
 PORT = 8080
@@ -94,7 +93,7 @@ class Pods:
         served = {
             **container("main", {"requests": {"cpu": "8m"}}, ""),
             "image": IMAGE,
-            "command": ["/bin/served", "serve", str(PORT), str(STEPS)],
+            "command": ["/bin/served", "serve", str(PORT), str(WORK_US)],
         }
         addresses = []
         for name in self.names:
@@ -167,8 +166,9 @@ def of_services(windows: Sequence[Window]) -> list[float]:
     ]
 
 
-def found_objective_ms(alone: Sequence[Window]) -> float:
-    return round(1.1 * float(np.quantile(of_services(alone), 0.99)), 2)
+def found_objective_ms(alone: Sequence[Window], idle: Sequence[Window]) -> float:
+    kept = float(np.quantile(of_services(idle), 0.7))
+    return round(max(kept, 1.2 * float(np.median(of_services(alone)))), 2)
 
 
 def kept_ratio(windows: Sequence[Window], objective_ms: float) -> float:
@@ -217,7 +217,7 @@ def test_how_often_the_objective_is_kept(node: RealNode, agent_image: None, tmp_
         jobs.start()
         with jobs.idle():
             measure(BY_HAND, 5.0)
-        objective_ms = OBJECTIVE_MS or found_objective_ms(windows[ALONE])
+        objective_ms = OBJECTIVE_MS or found_objective_ms(windows[ALONE], windows[BY_HAND])
         print(f"\nobjective {objective_ms:g} ms", flush=True)
         release = stack.enter_context(agent(node, objective_ms))
         for number in range(ROUNDS):
