@@ -5,7 +5,8 @@
 All writes of knobs pass through this module. It implements the rules that hold for every knob:
 read, compare, journal, write, read back. A knob is written only if it has the value that the
 executor wrote last or, for a knob that is not held, the value that the planner decided from.
-Any other value is foreign: it stays, it becomes the new original, and the outcome reports it.
+Any other value is foreign: it stays, it becomes the new original, and the outcome reports it. Parts
+of it that are as this program wrote them keep their own originals.
 
 Only the control thread changes journal and kernel.
 """

@@ -3,11 +3,12 @@
 """Held knobs: those with a value of ours, and the test of ownership of a value.
 
 A knob is held from the first write until it has its original value again or another program
-writes it. For a knob that this process wrote, a value is ours if it matches the value read back
-after the write. After a write that an error broke off, and for a record of an earlier process,
-which may have ended during the write, every intermediate value of the last write is ours, and every
-intermediate value on the way from there to the original, because a restore goes on without a record
-of its own where the journal cannot be written.
+writes it, and longer if a part of its value is still ours then. For a knob that this process wrote,
+a value is ours if it matches the value read back after the write. After a write that an error broke
+off, and for a record of an earlier process, which may have ended during the write, every
+intermediate value of the last write is ours, and every intermediate value on the way from there to
+the original, because a restore goes on without a record of its own where the journal cannot be
+written.
 """
 
 from collections import Counter, deque
