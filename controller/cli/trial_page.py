@@ -14,13 +14,14 @@ from controller.host.names import printable
 from controller.page.chart import Chart, Series
 from controller.page.document import Card, Cards, Document, Part, Section, Table, Text, render
 from controller.page.quantities import spaced
-from controller.trial.analysis import Finding, Kind, Verdict, analyse
+from controller.trial.analysis import BEST_EFFORT, Finding, Kind, Verdict, analyse
 from controller.trial.blocks import Arm, Block, Pair, Results, changes_of
 
 __all__ = ("trial_page",)
 
 # Services with a card and a chart, the largest effects first; the table has all.
 _MOST_CARDS = 8
+_OF_WORK = (Kind.WORK, Kind.COUNT)
 _TONES = {Verdict.BETTER: "good", Verdict.WORSE: "bad", Verdict.NO_DIFFERENCE: "unsure"}
 _LEGEND = (
     "Green, red: the 95 % interval of the pairs is on one side of no difference. Grey: no "
@@ -73,7 +74,7 @@ def _sections(
     services = [each for each in findings if each.kind is Kind.TIME]
     services.sort(key=lambda each: -abs(each.effect[0]))
     services = services[:_MOST_CARDS]
-    shown = [*services, *(each for each in findings if each.kind is Kind.WORK)]
+    shown = [*services, *(each for each in findings if each.kind in _OF_WORK)]
     cards = Cards([_card(each, arms) for each in shown])
     yield Section(title="What it brought", parts=(cards, Text(_LEGEND, "soft")))
     if len(results) == 1:
@@ -90,8 +91,10 @@ def _card(finding: Finding, arms: _Arms) -> Card:
     one, other = arms.values()
     if finding.kind is Kind.TIME:
         says, unit = "of the time above its sweet point", ""
+    elif finding.kind is Kind.COUNT:
+        says, unit = f"more than in the blocks {other}", ""
     else:
-        says, unit = f"the CPU time of the blocks {other}", " CPUs"
+        says, unit = f"that of the blocks {other}", " CPUs" if name == BEST_EFFORT else ""
     details = [
         verdict,
         f"{enforce}{unit} {one}, {pause}{unit} {other}",
@@ -166,6 +169,9 @@ def _cells(finding: Finding) -> tuple[str, ...]:
     if finding.kind is Kind.TIME:
         arms = f"{finding.enforce:.1%}", f"{finding.pause:.1%}"
         effect, interval = f"{100 * middle:+.1f} points", f"{100 * low:+.1f} to {100 * high:+.1f}"
+    elif finding.kind is Kind.COUNT:
+        arms = f"{finding.enforce:.4g}", f"{finding.pause:.4g}"
+        effect, interval = f"{middle:+.4g}", f"{low:+.4g} to {high:+.4g}"
     else:
         arms = f"{finding.enforce:.4g}", f"{finding.pause:.4g}"
         effect, interval = f"{middle:.3f} times", f"{low:.3f} to {high:.3f}"
@@ -226,7 +232,7 @@ def _method(results: Sequence[Results]) -> tuple[Part, ...]:
             "A verdict needs an interval that leaves out no difference, and an effect of at least "
             "half a point or half a per cent. By chance, one of twenty outcomes without any effect "
             "gets one.",
-            "CPU time of best-effort work is counted, not finished work: a job that spins looks "
-            "like one that works.",
+            "CPU time of best-effort work is not finished work: a job that spins looks like one "
+            "that works. Of a job that waits for a disk or the network, its bytes tell more.",
         ),
     )

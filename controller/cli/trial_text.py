@@ -13,7 +13,7 @@ from controller.cli.common import clock
 from controller.cli.explain_text import lasted
 from controller.core.units import NS_PER_SEC, count
 from controller.host.names import printable
-from controller.trial.analysis import Finding, Kind, detectable
+from controller.trial.analysis import BEST_EFFORT, Finding, Kind, detectable
 from controller.trial.blocks import Arm, Change, Design, Pair
 from controller.trial.noise import block_differences
 
@@ -124,7 +124,12 @@ def _line(finding: Finding) -> str:
             f"{finding.name}: above its sweet point {finding.enforce:.1%} and {finding.pause:.1%} "
             f"of the time, {100 * middle:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
         )
-    unit = " CPUs" if finding.kind is Kind.WORK else ""
+    if finding.kind is Kind.COUNT:
+        return (
+            f"{finding.name}: {finding.enforce:.4g} and {finding.pause:.4g}, "
+            f"{middle:+.4g} [{low:+.4g}, {high:+.4g}]"
+        )
+    unit = " CPUs" if finding.name == BEST_EFFORT else ""
     return (
         f"{finding.name}: {finding.enforce:.4g} and {finding.pause:.4g}{unit}, "
         f"ratio {middle:.3f} [{low:.3f}, {high:.3f}]"

@@ -362,6 +362,7 @@ class Cluster:
         self._state = ClusterState(
             node=self._config.node,
             unlisted=source.unlisted,
+            completed=source.completed,
             classes=source.classes,
             roots=source.roots,
             foreign_roots=source.foreign_roots,

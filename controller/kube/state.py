@@ -128,7 +128,8 @@ class ClusterState:
     on this host. ``node_missing``: there is no Node object of the name ``node``. ``age_s``: seconds
     since the API server last confirmed it, ``None`` before the first time. ``pods``: the number of
     listed pods; ``running``: of those that have not ended, until one ``matched``; ``refused``: of
-    listed objects that are invalid; ``unlisted``: of pod cgroups that are not on the list.
+    listed objects that are invalid; ``unlisted``: of pod cgroups that are not on the list;
+    ``completed``: of best-effort pods that succeeded since the agent's begin.
     ``classes`` counts workloads by (class, rule that assigned it). ``roots`` are the cgroups that
     hold the node's pods, ``foreign_roots`` those with pods of other nodes. ``label_problems`` maps
     pods to texts about their labels, ``conflicts`` are texts about pods that have the cgroup of a
@@ -151,6 +152,7 @@ class ClusterState:
     running: int = 0
     refused: int = 0
     unlisted: int = 0
+    completed: int = 0
     classes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     roots: tuple[str, ...] = ()
     foreign_roots: tuple[str, ...] = ()
@@ -177,6 +179,7 @@ class ClusterState:
             "pods": self.pods,
             "refused": self.refused,
             "unlisted": self.unlisted,
+            "completed": self.completed,
             "classes": [
                 {"class": qos, "given_by": rule, "workloads": count}
                 for (qos, rule), count in sorted(self.classes.items())

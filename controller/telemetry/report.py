@@ -301,10 +301,10 @@ class PublishedState:
                 "looks": self.looks.copy(),
             },
         )
-        oncpu = {sample.cgroup: sample.oncpu_ns for sample in report.samples}
+        samples = {sample.cgroup: sample for sample in report.samples}
         yield (
             "workloads",
-            [{**w._asdict(), "oncpu_ns": oncpu.get(w.cgroup)} for w in report.workloads],
+            [{**w._asdict(), **_done(samples.get(w.cgroup))} for w in report.workloads],
         )
         yield "left_out", report.left_out[:_MAX_TEXTS]
         yield "missing", report.missing[:_MAX_TEXTS]
@@ -348,6 +348,16 @@ class PublishedState:
         yield "service_level", report.services
         yield "resctrl_monitor", report.monitor
         yield "cluster", None if report.cluster is None else report.cluster.status()
+
+
+def _done(sample: WorkloadSample | None) -> dict[str, int | None]:
+    """Return what a workload did since its cgroup was made, as far as it is measured."""
+    if sample is None:
+        return {"oncpu_ns": None}
+    done = {"oncpu_ns": sample.oncpu_ns, "instructions": sample.instructions}
+    if sample.tx_bytes is not None and sample.rx_bytes is not None:
+        done["network_bytes"] = sample.tx_bytes + sample.rx_bytes
+    return {**done, "io_bytes": sample.io_bytes}
 
 
 def _policies_status(policies: PoliciesInForce, label_origin: str) -> dict[str, Any] | None:

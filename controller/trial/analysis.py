@@ -13,7 +13,7 @@ from enum import StrEnum
 import math
 from statistics import fmean, stdev
 
-from controller.trial.blocks import Block, Pair
+from controller.trial.blocks import Block, Pair, Work
 from controller.trial.interval import Interval, mean_interval
 
 __all__ = ("BEST_EFFORT", "Finding", "Kind", "Verdict", "analyse", "detectable")
@@ -31,14 +31,20 @@ _Value = Callable[[Block], float | None]
 class Kind(StrEnum):
     """How the arms are compared.
 
-    ``time``: parts of the time above a sweet point, by difference; less is better. ``work``: CPU
-    time of best-effort work, by ratio; more is better. ``value``: an indicator, by ratio; without
-    verdict, because a lower one is worth nothing where the sweet point is kept anyway.
+    ``time``: parts of the time above a sweet point, by difference; less is better. ``work``: what
+    best-effort work did, such as its CPU time, by ratio; more is better. ``count``: completed pods,
+    by difference, because a block may have none; more is better. ``value``: an indicator, by ratio;
+    without verdict, because a lower one is worth nothing where the sweet point is kept anyway.
     """
 
     TIME = "time"
     WORK = "work"
+    COUNT = "count"
     VALUE = "value"
+
+
+# Each of them may be 0 in a block, so it has no ratio.
+_BY_DIFFERENCE = (Kind.TIME, Kind.COUNT)
 
 
 class Verdict(StrEnum):
@@ -54,9 +60,9 @@ class Finding:
     """One outcome in ``pairs`` pairs.
 
     ``enforce`` and ``pause`` are means over the blocks. ``effect`` is enforcing less pausing
-    (``Kind.TIME``), otherwise enforcing relative to pausing, with its 95 % interval. ``more_pairs``
-    is about how many more pairs would show an effect of this size; ``None``: it is shown, or there
-    is none to be seen.
+    (``Kind.TIME``, ``Kind.COUNT``), otherwise enforcing relative to pausing, with its 95 %
+    interval. ``more_pairs`` is about how many more pairs would show an effect of this size;
+    ``None``: it is shown, or there is none to be seen.
     """
 
     name: str
@@ -72,6 +78,8 @@ class Finding:
 def analyse(nodes: Sequence[Sequence[Pair]]) -> list[Finding]:
     """Return the findings over *nodes*: each service, best-effort work, then the indicators.
 
+    CPU time of best-effort work comes first, then what else was counted of it.
+
     A pair that does not have an outcome in both blocks is left out for this outcome.
     """
     every = [pair for pairs in nodes for pair in pairs]
@@ -79,6 +87,9 @@ def analyse(nodes: Sequence[Sequence[Pair]]) -> list[Finding]:
     indicators = {name for pair in every for block in pair for name in block.values}
     found = [_finding(nodes, name, Kind.TIME, _suffered(name)) for name in sorted(services)]
     found.append(_finding(nodes, BEST_EFFORT, Kind.WORK, lambda block: block.best_effort_cpus))
+    for work in Work:
+        kind = Kind.COUNT if work is Work.PODS else Kind.WORK
+        found.append(_finding(nodes, work, kind, _other_work(work)))
     found += [_finding(nodes, name, Kind.VALUE, _indicator(name)) for name in sorted(indicators)]
     return [finding for finding in found if finding is not None]
 
@@ -101,6 +112,10 @@ def _indicator(name: str) -> _Value:
     return lambda block: block.values.get(name)
 
 
+def _other_work(work: Work) -> _Value:
+    return lambda block: block.work.get(work)
+
+
 def _finding(
     nodes: Sequence[Sequence[Pair]], name: str, kind: Kind, value: _Value
 ) -> Finding | None:
@@ -108,13 +123,13 @@ def _finding(
     if not rows:
         return None
     every = [values for row in rows for values in row]
-    compare = _minus if kind is Kind.TIME else _log_ratio
+    compare = _minus if kind in _BY_DIFFERENCE else _log_ratio
     differences = [[compare(*values) for values in row] for row in rows]
     effect = mean_interval(differences)
     verdict = Verdict.NO_DIFFERENCE if kind is Kind.VALUE else _verdict(kind, effect)
     wanted = verdict is Verdict.NO_DIFFERENCE and kind is not Kind.VALUE
     more = _more_pairs([each for row in differences for each in row]) if wanted else None
-    if kind is not Kind.TIME:
+    if kind not in _BY_DIFFERENCE:
         middle, low, high = effect
         effect = math.exp(middle), math.exp(low), math.inf if high > 700 else math.exp(high)
     return Finding(
@@ -134,7 +149,7 @@ def _values(pairs: Sequence[Pair], kind: Kind, value: _Value) -> Iterator[tuple[
         enforce, pause = value(pair.enforce), value(pair.pause)
         if enforce is None or pause is None:
             continue
-        if kind is Kind.TIME or min(enforce, pause) > 0:  # a ratio needs both
+        if kind in _BY_DIFFERENCE or min(enforce, pause) > 0:  # a ratio needs both
             yield enforce, pause
 
 
@@ -150,8 +165,8 @@ def _verdict(kind: Kind, effect: Interval) -> Verdict:
     middle, low, high = effect
     if low <= 0 <= high or abs(middle) < _NO_DIFFERENCE:
         return Verdict.NO_DIFFERENCE
-    more_is_better = kind is Kind.WORK
-    return Verdict.BETTER if (middle > 0) is more_is_better else Verdict.WORSE
+    less_is_better = kind is Kind.TIME
+    return Verdict.BETTER if (middle < 0) is less_is_better else Verdict.WORSE
 
 
 def _more_pairs(differences: Sequence[float]) -> int | None:

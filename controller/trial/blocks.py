@@ -7,7 +7,7 @@ keeps all pairs that it finished, and the files of several nodes can be analysed
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 import json
 import math
@@ -25,6 +25,7 @@ __all__ = (
     "Pair",
     "Results",
     "TrialError",
+    "Work",
     "append",
     "begin_anew",
     "changes_of",
@@ -123,6 +124,15 @@ class Design:
         return [numbers.choice(orders) for _ in range(self.pairs)]
 
 
+class Work(StrEnum):
+    """What best-effort work did, with its unit, by the names of results."""
+
+    INSTRUCTIONS = "best-effort instructions (1e9/s)"
+    NETWORK = "best-effort network (MB/s)"
+    DISKS = "best-effort disks (MB/s)"
+    PODS = "best-effort pods completed (per hour)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """What was measured in a block, without its first seconds.
@@ -131,7 +141,8 @@ class Block:
     the most. ``values`` are the means of indicators by ``service indicator``, in their units;
     those of times have ``(ms)`` after their name.
     ``best_effort_cpus`` is the CPU time of best-effort work per second, ``agent_cpus`` that of the
-    agent, ``stolen_ratio`` the part of all CPUs that the hypervisor took.
+    agent, ``stolen_ratio`` the part of all CPUs that the hypervisor took. ``work`` is what else
+    best-effort work did, by :class:`Work`, in its unit; what is not measured is missing.
     """
 
     arm: Arm
@@ -142,6 +153,7 @@ class Block:
     best_effort_cpus: float
     agent_cpus: float
     stolen_ratio: float
+    work: Mapping[str, float] = field(default_factory=dict)
 
 
 class Pair(NamedTuple):
@@ -204,12 +216,19 @@ def append(path: Path, pair: Pair, *, anew: bool = False, changes: Sequence[Chan
     :param changes: what the policy changed in it.
     :raises OSError: it cannot be written.
     """
-    line: dict[str, object] = {arm: asdict(getattr(pair, arm)) for arm in Arm}
+    line: dict[str, object] = {arm: _fields(getattr(pair, arm)) for arm in Arm}
     if anew:
         line[_ANEW] = True
     if changes:
         line[_CHANGES] = changes
     _add(path, line)
+
+
+def _fields(block: Block) -> dict[str, object]:
+    fields = asdict(block)
+    if not block.work:  # an earlier version knows none
+        del fields["work"]
+    return fields
 
 
 def begin_anew(path: Path) -> None:
@@ -283,6 +302,7 @@ def _block(fields: dict[str, Any]) -> Block:
         *(block.agent_cpus, block.stolen_ratio),
         *block.suffered_ratio.values(),
         *block.values.values(),
+        *block.work.values(),
     ]
     _check_numbers(numbers)
     if not 0 <= block.began_s < _LAST_S:

@@ -7,7 +7,7 @@ asked; indicators are means of the values in the pages.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.core.decision import IndicatorStatus
@@ -16,13 +16,21 @@ from controller.core.units import NS_PER_MS, NS_PER_SEC
 from controller.host.facts import online_cpus
 from controller.page.view import mapping, number, records, text
 from controller.probes.steal import StealMeter
-from controller.trial.blocks import Arm, Block
+from controller.trial.blocks import Arm, Block, Work
 
 __all__ = ("CounterResetError", "Meter", "Page")
 
 Page = Mapping[str, Any]
 # Paths of cgroups are the longest names.
 _MOST_NAME = 4096
+_ONCPU = "oncpu_ns"
+# The counters of a workload in a page, by what they measure, and how many of them make one unit.
+_COUNTED = {
+    Work.INSTRUCTIONS: ("instructions", 1e9),
+    Work.NETWORK: ("network_bytes", 1e6),
+    Work.DISKS: ("io_bytes", 1e6),
+}
+_HOUR_S = 3600
 
 
 class CounterResetError(Exception):
@@ -36,7 +44,8 @@ class Meter:
         self._arm, self._began_s = arm, began_s
         self._first = self._last = page
         self._stolen_ns = _stolen_ns()
-        self._best_effort_ns = 0.0
+        # What best-effort work did, by counter; a counter that is not measured is missing.
+        self._done: dict[str, float] = defaultdict(float)
         self._values: dict[str, list[float]] = defaultdict(list)
 
     def take(self, page: Page) -> None:
@@ -48,7 +57,10 @@ class Meter:
             return  # no tick since
         if _ran_ns(page) < _ran_ns(self._last):
             raise CounterResetError
-        self._best_effort_ns += _oncpu_since_ns(page, self._last)
+        for name in (_ONCPU, *(counter for counter, _ in _COUNTED.values())):
+            done = _done_since(name, page, self._last)
+            if done is not None:
+                self._done[name] += done
         for loop in records(mapping(page.get("plan")).get("loops")):
             value = number(loop.get("value"))
             if value is not None and loop.get("status") == IndicatorStatus.FRESH:
@@ -86,10 +98,19 @@ class Meter:
                 for service, time_s in self.suffered_s().items()
             },
             values={name: sum(each) / len(each) for name, each in self._values.items()},
-            best_effort_cpus=self._best_effort_ns / NS_PER_SEC / measured_s,
+            best_effort_cpus=self._done[_ONCPU] / NS_PER_SEC / measured_s,
             agent_cpus=agent_s / measured_s,
             stolen_ratio=stolen_s / measured_s / len(online_cpus()),
+            work=dict(self._work(measured_s)),
         )
+
+    def _work(self, measured_s: float) -> Iterator[tuple[Work, float]]:
+        for work, (name, unit) in _COUNTED.items():
+            if name in self._done:
+                yield work, self._done[name] / unit / measured_s
+        before, now = _completed(self._first), _completed(self._last)
+        if before is not None and now is not None:
+            yield Work.PODS, (now - before) / measured_s * _HOUR_S
 
 
 def _stolen_ns() -> int:
@@ -122,18 +143,25 @@ def _name(value: object) -> str:
     return text(value, most=_MOST_NAME)
 
 
-def _oncpu_since_ns(page: Page, last: Page) -> float:
-    """Return the CPU time of best-effort workloads; a new one counts from its begin."""
-    before = _best_effort_ns(last)
-    return sum(
-        max(0.0, oncpu_ns - before.get(path, 0.0))
-        for path, oncpu_ns in _best_effort_ns(page).items()
-    )
+def _done_since(name: str, page: Page, last: Page) -> float | None:
+    """Return how far the counter *name* of best-effort workloads went; a new one began at 0.
+
+    ``None``: it is not measured.
+    """
+    before, now = _best_effort(name, last), _best_effort(name, page)
+    if not now:
+        return None
+    return sum(max(0.0, value - before.get(path, 0.0)) for path, value in now.items())
 
 
-def _best_effort_ns(page: Page) -> dict[str, float]:
+def _best_effort(name: str, page: Page) -> dict[str, float]:
     return {
-        _name(each.get("path")): oncpu_ns
+        _name(each.get("path")): value
         for each in records(page.get("workloads"))
-        if each.get("qos") == QosClass.BE and (oncpu_ns := number(each.get("oncpu_ns"))) is not None
+        if each.get("qos") == QosClass.BE and (value := number(each.get(name))) is not None
     }
+
+
+def _completed(page: Page) -> float | None:
+    """Return how many best-effort pods completed; ``None``: this is no node of a cluster."""
+    return number(mapping(page.get("cluster")).get("completed"))

@@ -25,6 +25,7 @@ import pytest
 from controller.demo import programs
 from controller.demo.programs import Process, start
 from controller.host.facts import CgroupLayout
+from controller.trial.blocks import Work
 from tests.compare.link import HOST, NETWORK, SINK, Link
 from tests.compare.services import SERVICES
 from tests.kernel.agent import AgentRun, Site
@@ -226,6 +227,7 @@ def test_enforcing_helps_and_the_trial_says_so(
             eventually("no pause", lambda: agent.status()["pauses"] == [])
         assert agent.stop() == 0
     verdicts = {each["name"]: each["verdict"] for each in found["findings"]}
+    assert Work.NETWORK in verdicts, "what the upload lost is not told"
     assert verdicts["web"] == verdicts["store"] == "better", verdicts
 
 

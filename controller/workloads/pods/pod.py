@@ -95,10 +95,11 @@ class Pod:
     ``uid`` is the id in the name of the pod's cgroup. ``oversized`` has the keys of annotations
     that were dropped for their length. ``containers`` has the ids of the containers, as kubelet
     reports them. ``images`` has the last parts of the names of the images, without tag and digest,
-    ``image_key`` is a hash of the full names. ``ip`` is the address of the pod, empty while it has
-    none. ``grace_s`` is the time that the pod may take to stop, in seconds. ``requests`` has the
-    amounts of extended resources for best-effort work, by resource name. ``request_cpus`` and
-    ``request_memory_bytes`` are what it requests of the usual ones; ``None``: nothing, or unknown.
+    ``image_key`` is a hash of the full names. ``finished``: it ended, well (``succeeded``) or not.
+    ``ip`` is the address of the pod, empty while it has none. ``grace_s`` is the time that the pod
+    may take to stop, in seconds. ``requests`` has the amounts of extended resources for best-effort
+    work, by resource name. ``request_cpus`` and ``request_memory_bytes`` are what it requests of
+    the usual ones; ``None``: nothing, or unknown.
 
     ``mirror``: the mirror pod of a static pod, an API object that kubelet makes for it. Its ``uid``
     here is the id of the static pod and not the UUID of the object. Any pod can have the annotation
@@ -116,6 +117,7 @@ class Pod:
     service_account: str = ""
     mirror: bool = False
     finished: bool = False
+    succeeded: bool = False
     terminating: bool = False
     oversized: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
@@ -182,6 +184,7 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
         service_account=_text(spec.get("serviceAccountName")),
         mirror=mirror,
         finished=status.get("phase") in ("Succeeded", "Failed"),
+        succeeded=status.get("phase") == "Succeeded",
         terminating=meta.get("deletionTimestamp") is not None,
         oversized=oversized,
         grace_s=_integer(spec.get("terminationGracePeriodSeconds", 30)),

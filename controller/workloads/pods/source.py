@@ -46,6 +46,7 @@ from controller.core.units import NS_PER_SEC
 from controller.host.facts import CgroupLayout, memory_bytes, possible_cpus
 from controller.workloads.pods.cgroups import PodCgroup, PodCgroups
 from controller.workloads.pods.classify import Classified, ClassRules, classify, classify_by_cgroup
+from controller.workloads.pods.completed import CompletedPods
 from controller.workloads.pods.containers import (
     container_workloads,
     has_container,
@@ -167,6 +168,7 @@ class KubernetesSource:
         self._fixed_roots = roots is not None
         self._entries: dict[int, _Entry] = {}
         self._classes: Counter[tuple[str, str]] = Counter()
+        self._completed = CompletedPods()
         self._inputs: (
             tuple[Pods, Mapping[str, object], object, ChooseProfile, PodClasses] | None
         ) = None
@@ -236,6 +238,8 @@ class KubernetesSource:
                 workloads.append(entry.workload)
         for inode in known.keys() - entries.keys():
             self._count(known[inode], -1)
+            self._completed.lose(known[inode].cgroup.uid)
+        self._completed.find(listed)
         self._entries = entries
         if unlisted:
             workloads += _with_unique_names(unlisted, {workload.name for workload in workloads})
@@ -265,6 +269,11 @@ class KubernetesSource:
     def unlisted(self) -> int:
         """The number of pods with a cgroup here that the API server does not list."""
         return sum(entry.listed is None for entry in self._entries.values())
+
+    @property
+    def completed(self) -> int:
+        """The number of best-effort pods that succeeded since the first scan."""
+        return self._completed.count
 
     @property
     def classes(self) -> Mapping[tuple[str, str], int]:
@@ -343,6 +352,8 @@ class KubernetesSource:
             entry.due_ns = now_ns + _GRACE_NS
             entry.classified = classify_by_cgroup(entry.cgroup, self._layout.mount)
         if entry.classified is not None:
+            if pod is not None and entry.classified.qos is QosClass.BE:
+                self._completed.see(entry.cgroup.uid, pod)
             workload, entry.problem = self._workload(entry, entry.classified, choose)
             if workload != entry.workload:
                 entry.workload = workload

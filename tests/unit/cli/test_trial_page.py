@@ -10,7 +10,7 @@ import pytest
 
 from controller.cli.main import main
 from controller.cli.trial_page import trial_page
-from controller.trial.blocks import Design, Pair, Results, append, start
+from controller.trial.blocks import Design, Pair, Results, Work, append, start
 from tests.support.trial import noisy_pairs, pair, timed
 
 DESIGN = Design.of(7200.0, 120.0, 20.0, 0.5, 7)
@@ -43,6 +43,23 @@ def test_a_card_per_service_and_one_of_the_work() -> None:
     assert page.count("<figcaption") - page.count("<table") == 2  # a chart of each
     assert ["web", "10.0\N{NO-BREAK SPACE}%"] in [row[:2] for row in rows(page)]
     assert 'class="notes"' not in page
+
+
+def test_other_work_has_cards_too() -> None:
+    pairs = [
+        Pair(
+            *(
+                replace(each, work={Work.NETWORK: network, Work.PODS: pods})
+                for each, network, pods in zip(pair, (6.0, 12.0), (at % 3, 20.0), strict=True)
+            )
+        )
+        for at, pair in enumerate(results("node-1", 1).pairs)
+    ]
+    page = trial_page([Results("node-1", DESIGN, pairs)], "")
+    assert cards(page)[2:] == [
+        ("bad", "best-effort network (MB/s)", "0.500 times"),
+        ("bad", "best-effort pods completed (per hour)", "-19"),
+    ]
 
 
 def test_no_difference_is_grey_and_says_how_many_pairs_it_needs() -> None:

@@ -1,5 +1,6 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 import math
 from statistics import stdev
 
@@ -15,7 +16,7 @@ from controller.trial.analysis import (
     analyse,
     detectable,
 )
-from controller.trial.blocks import Arm, Design, Pair
+from controller.trial.blocks import Arm, Block, Design, Pair, Work
 from tests.support.trial import block, bursty_pairs, noisy_pairs, pair
 
 
@@ -31,6 +32,27 @@ def test_what_helps_and_what_it_costs_is_shown() -> None:
     assert web.effect[1] < -0.3 < web.effect[2]
     assert work.effect[1] < 0.8 < work.effect[2]
     assert (web.pairs, web.more_pairs) == (12, None)
+
+
+def test_pods_count_by_difference_because_a_block_may_have_none() -> None:
+    def made(arm: Arm, pods: float, network: float | None = None) -> Block:
+        work: dict[str, float] = {Work.PODS: pods}
+        if network is not None:
+            work[Work.NETWORK] = network
+        return replace(block(arm, 0.0, 1.0), work=work)
+
+    pairs = [
+        Pair(made(Arm.ENFORCE, 60.0 + at, 5.0), made(Arm.PAUSE, 30.0 * (at % 2), 10.0))
+        for at in range(8)
+    ]
+    # Only in one block: no pair of this outcome.
+    pairs.append(Pair(made(Arm.ENFORCE, 60.0, 5.0), made(Arm.PAUSE, 0.0)))
+    found = {each.name: each for each in analyse([pairs])}
+    pods, network = found[Work.PODS], found[Work.NETWORK]
+    assert (pods.verdict, pods.pairs, network.pairs) == (Verdict.BETTER, 9, 8)
+    assert pods.effect[0] == pytest.approx((8 * 60 + 28 + 60 - 120) / 9)
+    assert network.verdict is Verdict.WORSE
+    assert network.effect[0] == pytest.approx(0.5)
 
 
 def test_what_hurts_is_shown() -> None:

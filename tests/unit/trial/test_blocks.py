@@ -11,6 +11,7 @@ from controller.trial.blocks import (
     Change,
     Design,
     TrialError,
+    Work,
     append,
     begin_anew,
     changes_of,
@@ -65,6 +66,20 @@ def test_a_file_has_all_pairs(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         start(path, "node-1", DESIGN)
     assert len(load(path).pairs) == 3
+
+
+def test_a_file_without_other_work_is_that_of_an_earlier_version(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    (plain,) = noisy_pairs(1, 1)
+    done = plain._replace(enforce=replace(plain.enforce, work={Work.NETWORK: 12.5}))
+    for path, pair in ((first, plain), (second, done)):
+        start(path, "node-1", DESIGN)
+        append(path, pair)
+        assert load(path).pairs == [pair]
+    assert ["work" in path.read_text() for path in (first, second)] == [False, True]
+    second.write_text(second.read_text().replace("12.5", '"12.5"'))
+    with pytest.raises(TrialError, match="damaged"):
+        load(second)
 
 
 def test_pairs_of_another_configuration_are_left_out(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from controller.trial.blocks import Arm
+from controller.trial.blocks import Arm, Work
 from controller.trial.measure import CounterResetError, Meter
 
 NS = 10**9
@@ -16,7 +16,10 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["plan", "loops", "suffered", "workloads", "agent", "service", "time_ns", "value"]
+                [
+                    *("plan", "loops", "suffered", "workloads", "agent", "service", "time_ns"),
+                    *("value", "cluster", "completed", "network_bytes", "qos"),
+                ]
             ),
             inner,
             max_size=4,
@@ -57,6 +60,30 @@ def test_work_of_jobs_that_come_and_go() -> None:
     meter.take(page(4, workloads=jobs(new=1.5)))
     meter.take(page(10, workloads=jobs(new=1.5, again=1.0)))
     assert meter.block().best_effort_cpus == pytest.approx((1 + 0.5 + 1 + 1) / 10)
+
+
+def test_other_work_counts_where_it_is_measured() -> None:
+    def at(instructions: int | None, network: int, completed: int) -> dict[str, Any]:
+        job = {"instructions": instructions, "network_bytes": network, "io_bytes": None}
+        workloads = [{"path": "job", "qos": "best-effort", **job}]
+        # The bytes of a service are no work of jobs.
+        workloads.append({"path": "web", "qos": "latency-sensitive", "network_bytes": network})
+        return {"workloads": workloads, "cluster": {"completed": completed}}
+
+    meter = Meter(Arm.ENFORCE, page(0, **at(None, 1_000_000, 7)), 0.0)
+    meter.take(page(5, **at(None, 3_000_000, 7)))
+    meter.take(page(10, **at(4_000_000_000, 6_000_000, 8)))
+    assert meter.block().work == {
+        Work.INSTRUCTIONS: pytest.approx(0.4),
+        Work.NETWORK: pytest.approx(0.5),
+        Work.PODS: pytest.approx(360.0),
+    }
+
+
+def test_outside_a_cluster_no_pod_completes() -> None:
+    meter = Meter(Arm.ENFORCE, page(0), 0.0)
+    meter.take(page(10, cluster=None))
+    assert meter.block().work == {}
 
 
 def test_a_service_counts_on_its_worst_channel() -> None:
