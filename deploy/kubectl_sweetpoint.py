@@ -447,7 +447,9 @@ _STOP, _RUNNING = ("trial", "--stop"), "running"
 _MOST_FILE, _MOST_LABEL, _MOST_NAME, _MOST_PAIRS = 1 << 16, 64, 128, 1_000_000
 _MOST_FINDINGS, _MOST_EFFECTS, _SHOWN = 8192, 512, 20
 # As controller/trial/analysis.py names and judges an outcome.
-_TIME, _WORK = "time", "work"
+_TIME, _WORK, _COUNT = "time", "work", "count"
+# What an effect can be at most: points, the logarithm of a ratio of work, pods an hour.
+_MOST_EFFECT = {_TIME: 1, _WORK: 14, _COUNT: 1e6}
 _BETTER, _WORSE, _NONE = "better", "worse", "no difference shown"
 _NO_DIFFERENCE = 0.005
 # Of three nodes, one that lies is in the minority.
@@ -565,13 +567,13 @@ def _effects(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], _Ef
     found = {}
     for each in findings:
         kind, values = _text(each.get("kind")), each.get("effect")
-        if kind not in (_TIME, _WORK) or not isinstance(values, list) or None in values:
+        if kind not in _MOST_EFFECT or not isinstance(values, list) or None in values:
             continue
         middle, low, high = map(_real, values)
         if kind == _WORK:
-            # A log of what rounding has made zero; no ratio of CPU times is as extreme.
+            # A log of what rounding has made zero; no ratio of work is as extreme.
             middle, low, high = (math.log(max(value, 1e-9)) for value in (middle, low, high))
-        if not low <= middle <= high or abs(middle) > (1 if kind == _TIME else 14):
+        if not low <= middle <= high or abs(middle) > _MOST_EFFECT[kind]:
             raise ValueError("not an effect")
         found[kind, _text(each.get("name"))[:_MOST_NAME]] = middle, low, high
         if len(found) > _MOST_EFFECTS:
@@ -666,7 +668,7 @@ def _verdict(kind: str, effect: _Effect) -> str:
     middle, low, high = effect
     if low <= 0 <= high or abs(middle) < _NO_DIFFERENCE:
         return _NONE
-    return _BETTER if (middle > 0) is (kind == _WORK) else _WORSE
+    return _BETTER if (middle < 0) is (kind == _TIME) else _WORSE
 
 
 def pool(kubectl: Kubectl, arguments: argparse.Namespace) -> int:
@@ -1021,7 +1023,7 @@ def _report(found: Pool) -> Iterator[str]:
         yield f"  no verdict of fewer than {_LEAST_NODES} nodes"
     if running := sum(each.runs for each in found.counted):
         yield f"  {running} nodes still run; who ends early because of a verdict finds too many"
-    shown = sorted(found.pooled, key=lambda each: (each.kind == _WORK, -abs(each.effect[0])))
+    shown = sorted(found.pooled, key=lambda each: (each.kind != _TIME, -abs(each.effect[0])))
     for each in shown[:_SHOWN]:
         figures = _figures(each.kind, each.effect)
         yield f"  {each.name}: {figures} on {each.nodes} nodes: {each.verdict}"
@@ -1044,6 +1046,9 @@ def _figures(kind: str, effect: _Effect) -> str:
     if kind == _TIME:
         middle, low, high = (100 * each for each in effect)
         return f"{middle:+.1f} points of the time above its sweet point [{low:+.1f}, {high:+.1f}]"
+    if kind == _COUNT:
+        middle, low, high = effect
+        return f"{middle:+.4g} [{low:+.4g}, {high:+.4g}]"
     # An interval may be wider than any number.
     middle, low, high = (math.exp(max(-50.0, min(50.0, each))) for each in effect)
     return f"ratio {middle:.3f} [{low:.3f}, {high:.3f}]"
@@ -1055,7 +1060,7 @@ def _plain(member: Member) -> dict[str, Any]:
 
 
 def _plain_pooled(found: Pooled) -> dict[str, Any]:
-    effect = [each if found.kind == _TIME else math.exp(each) for each in found.effect]
+    effect = [math.exp(each) if found.kind == _WORK else each for each in found.effect]
     return {**asdict(found), "effect": effect}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import random
 from typing import Any, NamedTuple
 
+from controller.config.sections.trial import design_problems
 from controller.core.units import count
 
 __all__ = (
@@ -39,7 +40,6 @@ _MOST_CHANGES = 128
 _MOST_TEXT = 64
 # A day of the shortest pairs has less.
 _MOST_BYTES = 64 << 20
-_FEWEST_PAIRS = 3
 _MOST_NAME = 64  # of a policy, and of a digest
 _LAST_S = 253402300800  # the year 10000, which has no calendar in Python
 
@@ -82,19 +82,11 @@ class Design:
         :raises TrialError: fewer than three pairs, a share out of range, or a block that is not
             twice as long as *washout_s*.
         """
-        if not 0 < paused_share <= 0.5:
-            raise TrialError("--paused must be above 0% and at most 50%")
-        if pause_s < 2 * washout_s:
-            raise TrialError("--block must be at least twice --washout")
+        for option, text in design_problems(total_s, pause_s, washout_s, paused_share):
+            raise TrialError(f"--{option} {text}")
         pair_s = pause_s / paused_share
-        pairs = int(total_s / pair_s)
-        if pairs < _FEWEST_PAIRS:
-            raise TrialError(
-                f"there is no room for {_FEWEST_PAIRS} pairs of {pair_s:.0f} s: choose a longer "
-                "--for or a shorter --block"
-            )
         return cls(
-            pairs=pairs,
+            pairs=int(total_s / pair_s),
             enforce_s=pair_s - pause_s,
             pause_s=pause_s,
             washout_s=washout_s,

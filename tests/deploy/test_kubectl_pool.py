@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from controller.cli.trial_background import INTERRUPTED, State
-from controller.trial import analysis, blocks
-from controller.trial.blocks import Arm
+from controller.config.sections.trial import FEWEST_PAIRS
+from controller.trial import analysis
+from controller.trial.blocks import Arm, Pair, Work
 from deploy import kubectl_sweetpoint as plugin
 from tests.deploy.fake_kubectl import HOSTILE
 from tests.deploy.pool_reports import LABEL, lie, report
@@ -219,14 +220,28 @@ def test_it_judges_as_the_analysis_of_one_node_does() -> None:
     """One file cannot import what it has in common with the agent."""
     verdict = analysis.Verdict
     assert (*verdict,) == (plugin._BETTER, plugin._WORSE, plugin._NONE)
-    assert (plugin._TIME, plugin._WORK) == (analysis.Kind.TIME, analysis.Kind.WORK)
+    assert (*plugin._MOST_EFFECT,) == (analysis.Kind.TIME, analysis.Kind.WORK, analysis.Kind.COUNT)
     assert plugin._NO_DIFFERENCE == analysis._NO_DIFFERENCE
-    assert plugin._LEAST_PAIRS == blocks._FEWEST_PAIRS
+    assert plugin._LEAST_PAIRS == FEWEST_PAIRS
     for page in pages(1, 3, suffering=0.5, work=0.9):
         (member,) = members([page])
         for finding in page["findings"]:
             effect = member.effects[finding["kind"], finding["name"]]
             assert plugin._verdict(finding["kind"], effect) == finding["verdict"]
+
+
+def test_completed_pods_are_a_difference() -> None:
+    def with_pods(seed: int) -> list[Pair]:
+        return [
+            Pair(replace(one, work={Work.PODS: 1.0 + seed}), replace(other, work={Work.PODS: 20.0}))
+            for one, other in noisy_pairs(seed, 10)
+        ]
+
+    found = plugin.pool_of(members([report(seed, pairs=with_pods(seed)) for seed in range(3)]))
+    (line,) = (each for each in plugin._report(found) if each.startswith("  best-effort pods"))
+    assert line == "  best-effort pods completed (per hour): -18 [-19, -17] on 3 nodes: worse"
+    (pods,) = (e for e in plugin._plain_report(found)["findings"] if e["kind"] == "count")
+    assert pods["effect"] == [-18.0, -19.0, -17.0]
 
 
 def test_the_ratio_of_work_is_one_again_in_json() -> None:

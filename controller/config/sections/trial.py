@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The section ``trial:`` of trials that the agent begins by itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,9 +13,9 @@ from controller.config.sections.policies import POLICY
 from controller.config.yaml_document import Document
 from controller.core.units import NS_PER_SEC
 
-__all__ = ("TrialConfig", "TrialModel", "build_trial")
+__all__ = ("FEWEST_PAIRS", "TrialConfig", "TrialModel", "build_trial", "design_problems")
 
-_FEWEST_PAIRS = 3
+FEWEST_PAIRS = 3
 
 
 class TrialModel(Strict):
@@ -65,6 +65,23 @@ class TrialConfig:
         return tuple(found)
 
 
+def design_problems(
+    total_s: float, block_s: float, washout_s: float, paused_ratio: float
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the lengths of a trial: the key or option, and a text about it."""
+    if not 0 < paused_ratio <= 0.5:
+        yield "paused", "must be above 0% and at most 50%"
+        return
+    if block_s < 2 * washout_s:
+        yield "block", "must be at least twice as long as washout"
+    pair_s = block_s / paused_ratio
+    if total_s < FEWEST_PAIRS * pair_s:
+        yield (
+            "for",
+            f"has no room for {FEWEST_PAIRS} pairs of {pair_s:g} s: block is too long for it",
+        )
+
+
 def build_trial(
     document: Document,
     model: TrialModel,
@@ -102,14 +119,10 @@ def build_trial(
 def _problems(
     found: TrialConfig, policies: Mapping[str, Mapping[str, Any]]
 ) -> Sequence[tuple[str, str]]:
-    problems = []
-    if found.paused_ratio > 0.5:
-        problems.append(("paused", "must be at most 50%"))
-    if found.block_ns < 2 * found.washout_ns:
-        problems.append(("block", "must be at least twice as long as washout"))
-    pair_s = found.block_ns / found.paused_ratio / NS_PER_SEC
-    if found.total_ns / NS_PER_SEC < _FEWEST_PAIRS * pair_s:
-        problems.append(("for", f"has no room for {_FEWEST_PAIRS} pairs of {pair_s:g}s"))
+    total_s, block_s, washout_s = (
+        each / NS_PER_SEC for each in (found.total_ns, found.block_ns, found.washout_ns)
+    )
+    problems = [*design_problems(total_s, block_s, washout_s, found.paused_ratio)]
     if found.policy and found.policy not in policies:
         problems.append(("policy", f"there is no policy {found.policy!r}"))
     elif {"trial", "mode"} & policies.get(found.policy, {}).keys():

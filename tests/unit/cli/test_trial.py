@@ -36,7 +36,7 @@ def saved(
         (("--paused", "half"), "--paused: 'half' is not"),
         (("--most-harm", "little"), "--most-harm: 'little' is not"),
         (("--paused", "80%"), "--paused must be above 0% and at most 50%"),
-        (("--for", "5m"), "choose a longer --for or a shorter --block"),
+        (("--for", "5m"), "--for has no room for 3 pairs of 240 s"),
     ],
 )
 def test_a_wrong_option_is_named(

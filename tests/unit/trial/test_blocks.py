@@ -35,7 +35,7 @@ def test_a_design_has_as_many_pairs_as_there_is_room_for() -> None:
     [
         ((7200.0, 120.0, 20.0, 0.6), "--paused must be"),
         ((7200.0, 120.0, 20.0, 0.0), "--paused must be"),
-        ((7200.0, 30.0, 20.0, 0.5), "twice --washout"),
+        ((7200.0, 30.0, 20.0, 0.5), "--block must be at least twice as long as washout"),
         ((500.0, 120.0, 20.0, 0.5), "no room for 3 pairs of 240 s"),
     ],
 )

@@ -73,9 +73,9 @@ def test_a_policy_says_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "problem"),
     [
-        ("{paused: 60%}", "trial.paused: must be at most 50%"),
+        ("{paused: 60%}", "trial.paused: must be above 0% and at most 50%"),
         ("{block: 30s}", "trial.block: must be at least twice as long as washout"),
-        ("{for: 10m}", "trial.for: has no room for 3 pairs of 240s"),
+        ("{for: 10m}", "trial.for: has no room for 3 pairs of 240 s"),
         ("{policy: other}", "trial.policy: there is no policy 'other'"),
         ("{policy: pool}", "trial.policy: a policy that sets trial or mode cannot be tried"),
         ("{policy: night}", "trial.policy: a policy that sets trial or mode cannot be tried"),
