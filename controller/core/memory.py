@@ -82,8 +82,15 @@ class RoomMeter:
         self._peaks: deque[tuple[int, int]] = deque()
         self.others_bytes = 0
 
-    def update(self, now_ns: int, others_bytes: int, capacity: int, margin: int) -> int:
-        """Return the room in bytes, below 0 if the others need more than they may."""
+    def update(
+        self, now_ns: int, others_bytes: int, capacity: int, margin: int, moved_bytes: int = 0
+    ) -> int:
+        """Return the room in bytes, below 0 if the others need more than they may.
+
+        *moved_bytes* counted as theirs so far, and is that of best-effort work from now on.
+        """
+        if moved_bytes:
+            self._peaks = deque((at, max(0, peak - moved_bytes)) for at, peak in self._peaks)
         peaks = self._peaks
         while peaks and peaks[-1][1] <= others_bytes:
             peaks.pop()
@@ -141,6 +148,8 @@ class MemoryGuardian:
         self._sample: MemorySample | None = None
         self._fresh = False
         self._limited: tuple[MemoryUse, ...] = ()
+        # The cgroups whose memory did not count as that of the others in the last sample.
+        self._known: frozenset[CgroupId] = frozenset()
         # What workloads requested; ``None``: not looked at yet.
         self._requested: Mapping[CgroupId, float] | None = None
         self._places: Mapping[CgroupId, CgroupId] = {}
@@ -183,7 +192,10 @@ class MemoryGuardian:
             return
         self._sample = sample
         margin = margin_bytes(guard, settings.host)
-        room = self._meter.update(now_ns, sample.others_bytes, capacity, margin)
+        # Until the pods are known, all of their memory is that of the others.
+        moved = sum(each.needed_bytes for each in sample.limited if each.cgroup not in self._known)
+        self._known = frozenset(each.cgroup for each in sample.limited)
+        room = self._meter.update(now_ns, sample.others_bytes, capacity, margin, moved)
         self._limited = tuple(
             each for each in sample.limited if each.cgroup in index.memory_targets
         )

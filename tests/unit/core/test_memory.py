@@ -111,6 +111,16 @@ def test_the_limit_stays_above_the_use_and_is_raised_only_with_the_room() -> Non
     assert node.tick(used=300, others=300) == "600"
 
 
+def test_work_that_was_not_known_is_not_counted_twice() -> None:
+    """An agent that starts counts all memory as that of the others until it knows the pods."""
+    node = Node()
+    unknown = MemorySample(0, 700 * MIB, ())
+    node.guard.update(unknown, SETTINGS, node.index, 0)
+    assert node.tick(400, 300) == "600"
+    assert node.guard.report is not None and node.guard.report.others_bytes == 300 * MIB
+    assert not node.guard.shares and not node.guard.verdicts
+
+
 def test_a_small_change_is_not_written() -> None:
     node = Node()
     assert node.tick(used=50, others=300) == "600"

@@ -61,6 +61,14 @@ def test_the_peak_of_the_others_counts_for_a_minute() -> None:
     assert rooms == {0: 700, 1: 400, 2: 400, 60: 400, 61: 600, 62: 800}
 
 
+def test_what_becomes_best_effort_work_leaves_the_peak() -> None:
+    meter = RoomMeter()
+    assert meter.update(0, 800, capacity=1000, margin=100) == 100
+    assert meter.update(NS_PER_SEC, 250, capacity=1000, margin=100, moved_bytes=600) == 650
+    # The others needed less than what moved when they were measured.
+    assert meter.update(2 * NS_PER_SEC, 50, capacity=1000, margin=100, moved_bytes=300) == 850
+
+
 @given(
     amounts=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1000)), min_size=1, max_size=60)
 )
