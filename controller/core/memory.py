@@ -192,9 +192,7 @@ class MemoryGuardian:
             return
         self._sample = sample
         margin = margin_bytes(guard, settings.host)
-        # Until the pods are known, all of their memory is that of the others.
-        moved = sum(each.needed_bytes for each in sample.limited if each.cgroup not in self._known)
-        self._known = frozenset(each.cgroup for each in sample.limited)
+        moved = self._moved_bytes(sample) if guard.capacity_bytes is None else 0
         room = self._meter.update(now_ns, sample.others_bytes, capacity, margin, moved)
         self._limited = tuple(
             each for each in sample.limited if each.cgroup in index.memory_targets
@@ -229,6 +227,16 @@ class MemoryGuardian:
         elif self.report is not None and (self._fresh or resync):
             moves = self._moves(self.report, knobs, now_ns, part, why)
         return [each for each in moves if each is not None]
+
+    def _moved_bytes(self, sample: MemorySample) -> int:
+        """Return what best-effort work needs that counted as memory of the others so far.
+
+        The others of a whole host are the rest of it. So the pods are among them until they are
+        known. Of a given capacity the others are the known services, and nothing moves.
+        """
+        before = self._known
+        self._known = frozenset(each.cgroup for each in sample.limited)
+        return sum(each.needed_bytes for each in sample.limited if each.cgroup not in before)
 
     def _find_arrivals(self, sample: MemorySample, index: WorkloadIndex) -> None:
         requested, self._places = index.memory_limits, index.memory_places

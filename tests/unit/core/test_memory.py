@@ -121,6 +121,13 @@ def test_work_that_was_not_known_is_not_counted_twice() -> None:
     assert not node.guard.shares and not node.guard.verdicts
 
 
+def test_of_a_given_capacity_work_that_was_not_known_counted_nowhere() -> None:
+    node = Node(settings=replace(SETTINGS, memory=MemoryGuard(100 * MIB, 1000 * MIB)))
+    node.guard.update(MemorySample(0, 700 * MIB, ()), node.settings, node.index, 0)
+    node.tick(400, 300)
+    assert node.guard.report is not None and node.guard.report.others_bytes == 700 * MIB
+
+
 def test_a_small_change_is_not_written() -> None:
     node = Node()
     assert node.tick(used=50, others=300) == "600"
