@@ -148,8 +148,9 @@ class MemoryGuardian:
         self._sample: MemorySample | None = None
         self._fresh = False
         self._limited: tuple[MemoryUse, ...] = ()
-        # The cgroups whose memory did not count as that of the others in the last sample.
+        # The cgroups whose memory was not that of the others in the last sample, and that memory.
         self._known: frozenset[CgroupId] = frozenset()
+        self._others_bytes = 0
         # What workloads requested; ``None``: not looked at yet.
         self._requested: Mapping[CgroupId, float] | None = None
         self._places: Mapping[CgroupId, CgroupId] = {}
@@ -192,11 +193,13 @@ class MemoryGuardian:
             return
         self._sample = sample
         margin = margin_bytes(guard, settings.host)
-        moved = self._moved_bytes(sample) if guard.capacity_bytes is None else 0
-        room = self._meter.update(now_ns, sample.others_bytes, capacity, margin, moved)
         self._limited = tuple(
             each for each in sample.limited if each.cgroup in index.memory_targets
         )
+        # The guard leaves a cgroup above a paused workload alone.
+        left = (each for each in sample.limited if each.cgroup not in index.memory_targets)
+        others = sample.others_bytes + sum(each.needed_bytes for each in left)
+        room = self._meter.update(now_ns, others, capacity, margin, self._moved_bytes(others))
         self.report = MemoryReport(
             capacity_bytes=capacity,
             margin_bytes=margin,
@@ -228,20 +231,23 @@ class MemoryGuardian:
             moves = self._moves(self.report, knobs, now_ns, part, why)
         return [each for each in moves if each is not None]
 
-    def _moved_bytes(self, sample: MemorySample) -> int:
+    def _moved_bytes(self, others: int) -> int:
         """Return what best-effort work needs that counted as memory of the others so far.
 
-        The others of a whole host are the rest of it. So the pods are among them until they are
-        known. Of a given capacity the others are the known services, and nothing moves.
+        Until the pods are known, all of their memory is that of the others. New work was none of
+        theirs: then *others* need no less than before.
         """
-        before = self._known
-        self._known = frozenset(each.cgroup for each in sample.limited)
-        return sum(each.needed_bytes for each in sample.limited if each.cgroup not in before)
+        before, self._known = self._known, frozenset(each.cgroup for each in self._limited)
+        drop, self._others_bytes = self._others_bytes - others, others
+        new = sum(each.needed_bytes for each in self._limited if each.cgroup not in before)
+        return max(0, min(new, drop))
 
     def _find_arrivals(self, sample: MemorySample, index: WorkloadIndex) -> None:
         requested, self._places = index.memory_limits, index.memory_places
         if requested is not self._requested:
             used = {each.cgroup: each.used_bytes for each in sample.workloads}
+            limited = {each.cgroup: each.used_bytes for each in self._limited}
+            used |= {c: limited[place] for c, place in self._places.items() if place in limited}
             # One that is new and was not read yet uses nothing.
             unread = math.inf if self._requested is None else 0
             # One that uses no more than a quarter of its request has just arrived.
@@ -299,7 +305,9 @@ class MemoryGuardian:
         )
         spare = report.room_bytes - report.needed_bytes
         requested, places = self._requested or {}, self._places
-        own = {places[cgroup]: wanted for cgroup, wanted in requested.items()}
+        own = {
+            places[cgroup]: wanted for cgroup, wanted in requested.items() if self._arrived[cgroup]
+        }
         if part <= 0:
             self._tops = {}
         for use in self._limited:

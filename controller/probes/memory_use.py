@@ -9,8 +9,8 @@ if so little is available that it may be gone within a second, unless more than 
 limited. A limit is set on a cgroup above many workloads, so mostly there is one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import cycle, islice
+from collections import deque
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 import re
 
@@ -96,7 +96,7 @@ class MemoryMeter:
             return before
         if is_round:
             self._due_ns = now_ns + _ROUND_NS
-        limited = self._limited.poll()
+        limited = self._limited.poll(all_new=True)
         needed = sum(each.needed_bytes for each in limited)
         if self._capacity is None:
             host = _host_bytes(self._meminfo)
@@ -105,7 +105,7 @@ class MemoryMeter:
             total, available = host
             others = max(0, total - available - needed)
         else:
-            others = sum(each.needed_bytes for each in self._others.poll())
+            others = sum(each.needed_bytes for each in self._others.poll(all_new=True))
             available = max(0, self._capacity - others - needed)
         is_short = available < self._short
         most = _PER_POLL if is_short else _SLOWLY if is_round else 0
@@ -154,7 +154,9 @@ class _Cgroups:
         self._signs = {key.encode(): sign for key, sign in keys.items()}
         self._rows = _rows_of(self._signs)
         self._paths: dict[CgroupId, str] = {}
-        self._next: Iterator[CgroupId] = iter(())
+        # Those that were never read, and the others, the ones read longest ago first.
+        self._new: list[CgroupId] = []
+        self._order: deque[CgroupId] = deque()
         self._found: dict[CgroupId, MemoryUse] = {}
 
     def __len__(self) -> int:
@@ -163,12 +165,22 @@ class _Cgroups:
     def set(self, paths: Mapping[CgroupId, str]) -> None:
         folders = {cgroup: self._mount + path for cgroup, path in paths.items()}
         if folders != self._paths:
+            self._order = deque(each for each in self._order if each in folders)
+            known = set(self._order)
+            self._new = [each for each in folders if each not in known]
             self._paths = folders
-            self._next = cycle(tuple(paths))
             self._found = {c: use for c, use in self._found.items() if c in paths}
 
-    def poll(self, most: int = _PER_POLL) -> tuple[MemoryUse, ...]:
-        for cgroup in islice(self._next, min(most, len(self._paths))):
+    def poll(self, most: int = _PER_POLL, *, all_new: bool = False) -> tuple[MemoryUse, ...]:
+        """Read *most* cgroups, those first that were never read; return the last readings.
+
+        *all_new*: read more than *most*, if so many are new. What is not read yet would count as
+        memory of others.
+        """
+        new, self._new = (self._new, []) if all_new else (self._new[:most], self._new[most:])
+        old = [self._order.popleft() for _ in range(min(most - len(new), len(self._order)))]
+        self._order.extend((*old, *new))
+        for cgroup in (*old, *new):
             use = self._read(cgroup, self._paths[cgroup])
             if use is None:
                 self._found.pop(cgroup, None)

@@ -121,11 +121,32 @@ def test_work_that_was_not_known_is_not_counted_twice() -> None:
     assert not node.guard.shares and not node.guard.verdicts
 
 
-def test_of_a_given_capacity_work_that_was_not_known_counted_nowhere() -> None:
-    node = Node(settings=replace(SETTINGS, memory=MemoryGuard(100 * MIB, 1000 * MIB)))
-    node.guard.update(MemorySample(0, 700 * MIB, ()), node.settings, node.index, 0)
-    node.tick(400, 300)
-    assert node.guard.report is not None and node.guard.report.others_bytes == 700 * MIB
+def test_new_work_was_no_memory_of_the_others() -> None:
+    node = Node()
+    for second, others in enumerate((600, 500)):
+        sample = MemorySample(0, others * MIB, ())
+        node.guard.update(sample, SETTINGS, node.index, second)
+    node.tick(300, 500)
+    assert node.guard.report is not None and node.guard.report.others_bytes == 600 * MIB
+
+
+def test_memory_that_the_guard_leaves_alone_is_that_of_the_others() -> None:
+    """With one pod of the level paused the guard does not limit the level, which needs 400."""
+    node, own = Node(), LEVEL._replace(id=77, path="/other")
+    job = JOB._replace(memory_at=own, cgroup=CgroupId("v2", 77))
+    level = MemoryUse(CgroupId("v2", LEVEL.id), 400 * MIB, 400 * MIB)
+    other = MemoryUse(CgroupId("v2", own.id), 50 * MIB, 50 * MIB)
+    sample = MemorySample(0, 200 * MIB, (level, other))
+    node.guard.update(sample, SETTINGS, WorkloadIndex([job], {}), 0)
+    report = node.guard.report
+    assert report is not None
+    assert (report.needed_bytes, report.room_bytes) == (50 * MIB, 300 * MIB)
+    # The level is limited again: nothing of it stays in the peak.
+    both = WorkloadIndex([job, JOB._replace(memory_at=LEVEL)], {})
+    node.guard.update(sample._replace(available_bytes=1), SETTINGS, both, NS_PER_SEC)
+    report = node.guard.report
+    assert report is not None and not node.guard.verdicts
+    assert (report.needed_bytes, report.room_bytes) == (450 * MIB, 700 * MIB)
 
 
 def test_a_small_change_is_not_written() -> None:
@@ -328,6 +349,15 @@ def test_a_workload_that_runs_already_gets_no_limit_that_could_end_it() -> None:
 
 def test_a_stricter_limit_of_another_program_stays_below_a_request() -> None:
     assert own_limit(str(32 * MIB), 5, original=str(32 * MIB)) == ""
+
+
+def test_a_guarded_workload_that_runs_already_keeps_what_it_has_above_its_request() -> None:
+    own = LEVEL._replace(path="/own")
+    job = JOB._replace(memory_at=own, own_memory_at=own, limit_memory_bytes=64 * MIB)
+    node = Node(level=own)
+    node.index = WorkloadIndex([job], {})
+    assert node.tick(200, others=300) == "600"
+    assert node.tick(300, others=300) == "600"
 
 
 def test_a_guarded_workload_has_no_more_than_it_requested() -> None:

@@ -95,8 +95,27 @@ def test_many_cgroups_are_read_in_turn_and_once_a_second(host: Host) -> None:
     for each in targets:
         host.set_use(each.path, 1, cache=0)
     found = [host.meter.poll(now) for now in (0, NS_PER_SEC - 1, NS_PER_SEC)]
-    assert [len(each.limited) for each in found if each] == [50, 50, 70]
+    # What is not read would be memory of the others: new ones are read at once.
+    assert [len(each.limited) for each in found if each] == [70, 70, 70]
     assert found[1] is found[0]
+    assert len({each.others_bytes for each in found if each}) == 1
+
+
+def test_none_is_left_out_while_others_come_and_go(host: Host) -> None:
+    targets = [BATCH._replace(id=number, path=f"/j{number}") for number in range(70)]
+    host.meter.reconfigure(True)
+    for each in targets:
+        host.set_use(each.path, 1, cache=0)
+    for number in range(3):
+        came = BATCH._replace(id=100 + number, path=f"/new{number}")
+        host.set_use(came.path, 9, cache=0)
+        for each in targets:
+            host.set_use(each.path, 2 + number, cache=0)
+        host.meter.set_workloads([job(each.path, at=each) for each in (*targets, came)])
+        sample = host.meter.poll(number * NS_PER_SEC)
+        assert sample is not None and len(sample.limited) == 71
+    # 50 in each later poll, in turn: none has its first reading any more.
+    assert min(each.used_bytes for each in sample.limited) > 2 << 10
 
 
 def test_what_cannot_be_read_is_left_out(host: Host) -> None:
