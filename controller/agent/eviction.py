@@ -44,7 +44,6 @@ _MAX_BYTES = 4096
 # Upper bound of not_before_ns: an hour for a pod to stop, the time in which the effect is judged,
 # a cool-down of a day, and a reserve.
 _MAX_AHEAD_NS = 48 * 3600 * NS_PER_SEC
-_HOUR_NS = 3600 * NS_PER_SEC
 
 
 def read_history(state_dir: Path, now_ns: int) -> EvictionHistory:
@@ -62,7 +61,7 @@ def read_history(state_dir: Path, now_ns: int) -> EvictionHistory:
         return EvictionHistory()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _log.error("%s is damaged (%s): no evictions for an hour", path, error)
-        return EvictionHistory(not_before_ns=now_ns + _HOUR_NS)
+        return EvictionHistory((now_ns,) * _MAX_EVICTIONS)
 
 
 def write_history(state_dir: Path, history: EvictionHistory) -> None:

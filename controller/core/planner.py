@@ -84,10 +84,9 @@ class Planner:
         self._memory = MemoryGuardian()
         self._decision_log = DecisionLog()
         self._slow = SlowServices()
-        self._evictions = EvictionPolicy(
-            EvictionBudget(settings.eviction, past_evictions or EvictionHistory())
-        )
-        self._shortage = ShortageEvictions()
+        past = past_evictions or EvictionHistory()
+        self._evictions = EvictionPolicy(EvictionBudget(settings.eviction, past))
+        self._shortage = ShortageEvictions(past)
         self._last_ns: int | None = None
         self._limits = LimitTable()
         self._next_ticks = 1.0
@@ -234,13 +233,15 @@ class Planner:
         found = causes(active, context)
         self._slow.update(channels, found, context)
         for_memory = self._evict_for_memory(snapshot)
-        eviction = for_memory or self._evictions.step(
+        # Also in a tick with another eviction, because the answers come once.
+        for_service = self._evictions.step(
             context.now_ns,
             eviction_cases(cpu, ladders, context),
             lambda case: eviction_candidates(case, context),
             self._workload_index.wholes,
             lambda *loop: known_deviation(channels.loops.values(), *loop),
             snapshot.evictions,
+            may_evict=for_memory is None,
         )
         return Plan(
             time_ns=context.now_ns,
@@ -268,7 +269,7 @@ class Planner:
             quota_ceiling_cpus=cpu.rung.ceiling.amount,
             quota_granted_cpus=cpu.rung.total,
             safe=channels.safe,
-            eviction=eviction,
+            eviction=for_memory or for_service,
             causes=found,
             released=self._released,
             rungs=tuple(report for each in ladders for report in each.ladder.reports()),

@@ -48,7 +48,7 @@ class EvictionHistory(NamedTuple):
     """The evictions of an earlier policy that bind its successor, in the time of the ticks.
 
     ``asked_ns`` are the times of the evictions of the last hour, the oldest first. The next
-    eviction is not before ``not_before_ns``.
+    eviction for a service is not before ``not_before_ns``.
     """
 
     asked_ns: tuple[int, ...] = ()
@@ -69,12 +69,16 @@ class EvictionBudget:
         """The times of the evictions of the last hour, the oldest first."""
         return tuple(self._asked_ns)
 
-    def allows(self, now_ns: int) -> bool:
-        """Return whether one more workload may be evicted now."""
+    def allows(self, now_ns: int, *, for_service: bool = True) -> bool:
+        """Return whether one more workload may be evicted now.
+
+        Pauses after evictions for a service, *for_service*, do not bind those for memory.
+        """
         asked = self._asked_ns
         while asked and asked[0] <= now_ns - HOUR_NS:
             asked.popleft()
-        return now_ns >= self.before.not_before_ns and len(asked) < self.limits.per_hour
+        paused = for_service and now_ns < self.before.not_before_ns
+        return not paused and len(asked) < self.limits.per_hour
 
     def spend(self, now_ns: int) -> None:
         """Count an eviction that is asked for now."""

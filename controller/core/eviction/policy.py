@@ -139,12 +139,15 @@ class EvictionPolicy:
         present: Container[CgroupId],
         deviation_of: Callable[[str, IndicatorName], float | None],
         answers: Iterable[EvictionAnswer] = (),
+        *,
+        may_evict: bool = True,
     ) -> Eviction | None:
         """Return the eviction to request in this tick, if any.
 
         *candidates* returns the workloads that may be evicted for a case; *present* are the
         workloads of this tick; *deviation_of* returns the filtered deviation of a service's
         indicator, ``None`` if it is not known now; *answers* are those to earlier evictions.
+        *may_evict*: there is no other eviction in this tick.
         """
         self.verdicts = []
         for answer in answers:
@@ -156,7 +159,7 @@ class EvictionPolicy:
         if self._trial is not None:
             self._verify(self._trial, now_ns, present, deviation_of, weight)
         due = [case for case in cases if self._is_due(case, now_ns, weight)]
-        held = self._trial is not None or now_ns < self._held_until_ns
+        held = self._trial is not None or now_ns < self._held_until_ns or not may_evict
         if held or not due or not self.budget.allows(now_ns):
             return None
         for case in sorted(due, key=lambda each: -self._records[each.channel].deviation):
@@ -167,8 +170,9 @@ class EvictionPolicy:
 
     def _update_trial(self, answer: EvictionAnswer, now_ns: int) -> None:
         trial, result = self._trial, answer.result
-        if trial is None or trial.eviction.cgroup != answer.cgroup:
-            return  # that eviction was given up
+        asked = None if trial is None else (trial.eviction.cgroup, trial.eviction.channel)
+        if trial is None or asked != (answer.cgroup, answer.channel):
+            return  # that eviction was given up, or is one for memory
         self.budget.take(answer, trial.asked_ns, now_ns)
         if result.leaves:
             trial.leave_ns = max(LEAVE_NS, answer.wait_ns)

@@ -12,7 +12,13 @@ from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from controller.core.decision import Eviction, MemoryReport, Verdict
-from controller.core.eviction.budget import HELD_NS, LEAVE_NS, Candidate, EvictionBudget
+from controller.core.eviction.budget import (
+    HELD_NS,
+    LEAVE_NS,
+    Candidate,
+    EvictionBudget,
+    EvictionHistory,
+)
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, MemoryUse
 from controller.core.units import NS_PER_SEC, format_bytes
 from controller.core.workload_index import WorkloadIndex
@@ -53,12 +59,15 @@ class _Asked(NamedTuple):
 
 
 class ShortageEvictions:
-    """Decides whether a workload is evicted for memory; ``verdicts`` are those of the last tick."""
+    """Decides whether a workload is evicted for memory; ``verdicts`` are those of the last tick.
 
-    def __init__(self) -> None:
+    :param past: the evictions of an earlier planner; the last of its victims may still leave.
+    """
+
+    def __init__(self, past: EvictionHistory) -> None:
         self._above_ns: int | None = None
         self._asked: dict[CgroupId, _Asked] = {}
-        self._next_ns = 0
+        self._next_ns = past.asked_ns[-1] + _COOL_DOWN_NS if past.asked_ns else 0
         self.verdicts: list[Verdict] = []
 
     def step(
@@ -85,7 +94,7 @@ class ShortageEvictions:
             return None
         missing, why = self._missing(memory, now_ns)
         missing -= sum(each.needed_bytes for each in self._asked.values())
-        if missing <= 0 or now_ns < self._next_ns or not budget.allows(now_ns):
+        if missing <= 0 or now_ns < self._next_ns or not budget.allows(now_ns, for_service=False):
             return None
         possible = (
             each

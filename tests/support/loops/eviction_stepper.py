@@ -48,6 +48,7 @@ class Stepper:
             EvictionBudget(limits or EvictionLimits(), before or EvictionHistory())
         )
         self.answers: list[EvictionAnswer] = []
+        self.may_evict = True
         self.candidates = list(candidates)
         self.now_ns = 0
         self.deviations: dict[str, float] = {}
@@ -91,6 +92,7 @@ class Stepper:
             {each.cgroup for each in self.candidates},
             lambda service, indicator: self.deviations.get(service),
             self.answers,
+            may_evict=self.may_evict,
         )
         self.answers = []
         self.verdicts += [each.text for each in self.policy.verdicts]

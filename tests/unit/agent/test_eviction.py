@@ -14,9 +14,10 @@ from controller.agent.eviction import EvictionDispatcher, read_history, write_hi
 from controller.agent.recording import Entry, Recorder, read
 from controller.config.sections.eviction import EvictionConfig
 from controller.core.decision import Eviction, Plan
-from controller.core.eviction.budget import EvictionHistory
+from controller.core.eviction.budget import EvictionBudget, EvictionHistory
 from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult, Mode
 from controller.core.planner import Planner
+from controller.core.settings import EvictionLimits
 from controller.demo.simulated_node import SimulatedNode
 from controller.host.facts import CgroupLayout
 from controller.reconcilers.host_eviction import HostEvictions
@@ -78,7 +79,9 @@ def test_after_damage_no_evictions_for_an_hour(
         text = json.dumps({**json.loads(file.read_text()), **damage})
     assert isinstance(text, str)
     file.write_bytes(text.encode(errors="surrogateescape"))
-    assert read_history(tmp_path, NOW_NS) == EvictionHistory((), NOW_NS + HOUR_NS)
+    budget = EvictionBudget(EvictionLimits(60), read_history(tmp_path, NOW_NS))
+    assert not budget.allows(NOW_NS + HOUR_NS - 1, for_service=False)
+    assert budget.allows(NOW_NS + HOUR_NS)
 
 
 class Host:

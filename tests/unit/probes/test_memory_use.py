@@ -114,6 +114,7 @@ def test_none_is_left_out_while_others_come_and_go(host: Host) -> None:
         host.meter.set_workloads([job(each.path, at=each) for each in (*targets, came)])
         sample = host.meter.poll(number * NS_PER_SEC)
         assert sample is not None and len(sample.limited) == 71
+    assert sample is not None
     # 50 in each later poll, in turn: none has its first reading any more.
     assert min(each.used_bytes for each in sample.limited) > 2 << 10
 

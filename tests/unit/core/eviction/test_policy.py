@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.core.decision import Eviction
 from controller.core.eviction.budget import Candidate, EvictionHistory
-from controller.core.model import CgroupId, Channel, EvictionResult
+from controller.core.model import CgroupId, Channel, EvictionAnswer, EvictionResult
 from controller.core.settings import EvictionLimits
 from tests.support.loops.eviction_stepper import HOG, MOUSE, OTHER, SECOND_NS, Stepper, candidate
 
@@ -135,6 +135,25 @@ def test_after_a_refusal_the_next_candidate_is_tried() -> None:
     stepper.answer(MOUSE, EvictionResult.REFUSED)
     assert stepper.run(200) == []
     assert stepper.run(150)[0].cgroup == HOG, "after five minutes it is tried again"
+
+
+def test_an_answer_in_a_tick_with_another_eviction_is_taken() -> None:
+    stepper = Stepper(candidate(MOUSE, 0.5), candidate(HOG, 0.9))
+    assert stepper.run(61)
+    stepper.answer(HOG, EvictionResult.REFUSED)
+    stepper.may_evict = False
+    assert stepper.run(20) == []
+    assert not stepper.policy.in_progress and not stepper.policy.budget.asked_ns
+    stepper.may_evict = True
+    assert stepper.run(1)[0].cgroup == MOUSE
+
+
+def test_the_answer_to_an_eviction_for_memory_is_none_to_one_for_a_service() -> None:
+    stepper = Stepper(candidate(HOG, 0.9))
+    assert stepper.run(61)
+    stepper.answers = [EvictionAnswer(HOG, Channel.MEMORY, EvictionResult.REFUSED, "because")]
+    stepper.step()
+    assert stepper.policy.in_progress
 
 
 def test_a_hundred_candidates_behind_one_budget_are_tried_slowly_one_by_one() -> None:

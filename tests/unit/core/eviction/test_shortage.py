@@ -31,11 +31,18 @@ def job(cgroup: CgroupId, needed: int, over: int = 0, priority: int = 0) -> Cand
 class Node:
     """A node with a margin of 100 MiB and a room of 500; amounts in MiB, seconds as ticks."""
 
-    def __init__(self, *jobs: Candidate, per_hour: int = 60, not_before_s: int = 0) -> None:
+    def __init__(
+        self,
+        *jobs: Candidate,
+        per_hour: int = 60,
+        not_before_s: int = 0,
+        asked_s: tuple[int, ...] = (),
+    ) -> None:
         self.jobs = {each.cgroup: each for each in jobs}
-        history = EvictionHistory((), not_before_s * NS_PER_SEC)
+        asked_ns = tuple(each * NS_PER_SEC for each in asked_s)
+        history = EvictionHistory(asked_ns, not_before_s * NS_PER_SEC)
         self.budget = EvictionBudget(EvictionLimits(per_hour), history)
-        self.policy = ShortageEvictions()
+        self.policy = ShortageEvictions(history)
         self.now_s = 0
         self.answers: list[EvictionAnswer] = []
 
@@ -140,9 +147,15 @@ def test_a_killed_workload_that_is_back_may_be_evicted_again_and_a_frozen_one_la
     assert [node.step(available=0) for _ in range(21)] == [None] * 20 + [LARGE]
 
 
-def test_a_history_that_forbids_evictions_holds() -> None:
-    node = Node(job(LARGE, 60), not_before_s=3)
-    assert [node.step(available=0) for _ in range(3)] == [None, None, LARGE]
+def test_a_pause_after_an_eviction_for_a_service_does_not_bind() -> None:
+    assert Node(job(LARGE, 60), not_before_s=3600).step(available=0) == LARGE
+
+
+def test_after_an_earlier_planner_the_pause_goes_on_and_the_hour_counts() -> None:
+    node = Node(job(LARGE, 60), asked_s=(1,))
+    assert [node.step(available=0) for _ in range(5)] == [None] * 4 + [LARGE]
+    node = Node(job(LARGE, 60), per_hour=1, asked_s=(1,))
+    assert [node.step(available=0) for _ in range(9)] == [None] * 9
 
 
 def test_candidates_are_pods_that_may_be_evicted_with_what_they_requested() -> None:
