@@ -75,6 +75,8 @@ class OomOrder:
         # Those that were being prepared at a look; at the next one they are as the others, because
         # any process may have such a name.
         self._prepared: dict[int, set[int]] = {}
+        # Those that are never to be ended. They are looked at last, so that they hide no others.
+        self._never: dict[int, set[int]] = {}
         self._spared = (_INIT, os.getpid(), os.getppid())
         self.raised = self.failed = 0
 
@@ -134,6 +136,7 @@ class OomOrder:
     def look(self, target: Target, most: int) -> int:
         """Look at up to *most* processes of a cgroup that were not seen yet; return how many.
 
+        Those that are never to be ended do not count again.
         ``lacks`` tells then whether some of them are to be raised. A process that was moved out of
         the cgroup gets back what it had.
 
@@ -148,7 +151,9 @@ class OomOrder:
             if record is not None:
                 self._let_go(pid, left)
         # Parents mostly have smaller pids than their children.
-        new = sorted(pids - seen.keys())[:most]
+        never = self._never.get(target.id, set()) & pids
+        new = sorted(pids - seen.keys(), key=lambda pid: (pid in never, pid))[:most]
+        self._never[target.id] = set(never)
         pending = self._pending.setdefault(target.id, [])
         waited = self._prepared.get(target.id, set())
         prepared = self._prepared[target.id] = waited & pids
@@ -156,6 +161,7 @@ class OomOrder:
             with contextlib.suppress(OSError), OpenProcess(pid) as process:
                 (parent, start), score = process.parent_and_start(), process.score
                 if score <= _NEVER:
+                    self._never[target.id].add(pid)
                     continue  # it may have another value at the next look
                 if pid not in waited and process.is_prepared:
                     prepared.add(pid)
@@ -171,7 +177,7 @@ class OomOrder:
                     above = seen.get(parent)
                     inherited = usual if above is None else above.original
                     seen[pid] = _Seen(start, _HIGHEST if inherited is None else inherited)
-        return len(new)
+        return sum(pid not in never for pid in new)
 
     def lacks(self, target: Target) -> bool:
         """Return whether processes of a cgroup that were seen are to be raised."""
@@ -199,6 +205,7 @@ class OomOrder:
         self._seen.pop(target.id, None)
         self._pending.pop(target.id, None)
         self._prepared.pop(target.id, None)
+        self._never.pop(target.id, None)
 
     def _raise(self, pid: int, seen: _Seen) -> None:
         try:
@@ -223,7 +230,9 @@ class OomOrder:
         usual = max((*least, *values.values()), default=None)
         if usual is None:
             return
-        others = {process: value for process, value in values.items() if value != usual}
+        # All of them where they differ: one with the largest value may have a parent with less, and
+        # its parent may end. With one value none has to be named.
+        others = values if any(value != usual for value in values.values()) else {}
         text = Originals(usual, others).text
         if record is not None and record.original == text:
             return

@@ -36,6 +36,8 @@ class Process(NamedTuple):
 class Originals(NamedTuple):
     """The values of a cgroup before ours: ``usual``, the largest, and those of ``others``.
 
+    ``others`` has all processes that were seen, if their values differ; else none.
+
     >>> Originals(400, {Process(7, 99): -5}).text
     '400 7:99=-5'
     """

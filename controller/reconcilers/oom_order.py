@@ -61,8 +61,10 @@ class OomReconciler:
         self._on = False
         self._wanted: dict[Target, None] = {}
         self._held: dict[Target, None] = {}
-        # The next one is the last; new ones are put there.
+        # The next one is the last; new ones are put there. Those with more processes than one look
+        # takes come again when all others had their turn.
         self._queue: list[Target] = []
+        self._again: list[Target] = []
         self._due_ns = self._whole_due_ns = self._last_ns = 0
         # The cgroups that used a CPU since the last round began.
         self._ran: set[int] = set()
@@ -89,13 +91,18 @@ class OomReconciler:
         }
         self._queue = [each for each in self._queue if each in self._wanted]
         self._queue += [each for each in self._wanted if each not in before]
+        self._again = [each for each in self._again if each in self._wanted]
+        present = {each.id for each in (*self._wanted, *self._held)}
+        for target in before:
+            if target.id not in present:
+                self._actuator.forget(target)
 
     def reset(self) -> None:
         """Start over after everything of the agent was undone."""
         for target in (*self._held, *self._wanted):
             self._actuator.forget(target)
         self._held.clear()
-        self._queue = list(self._wanted)
+        self._queue, self._again = list(self._wanted), []
         self._due_ns = 0
 
     def reconcile(self, now_ns: int, ran: Collection[CgroupId] | None) -> None:
@@ -115,6 +122,8 @@ class OomReconciler:
             self._ran.update(each.id for each in ran)
         if not self._queue and now_ns >= self._due_ns:
             self._begin_round(now_ns)
+        if not self._queue:
+            self._queue, self._again = self._again, []
         parts = min(_MOST_PARTS, max(1, (now_ns - self._last_ns) // _PART_NS))
         self._last_ns = now_ns
         before, most = self._actuator.raised, parts * _PROCESSES
@@ -130,8 +139,9 @@ class OomReconciler:
         is_whole = now_ns >= self._whole_due_ns
         if is_whole:
             self._whole_due_ns = now_ns + _WHOLE_ROUND_NS
-        wanted = reversed(self._wanted)
-        self._queue = [each for each in wanted if is_whole or each.id in self._ran]
+        again, self._again = self._again, []
+        wanted = [each for each in reversed(self._wanted) if is_whole or each.id in self._ran]
+        self._queue = again + [each for each in wanted if each not in again]
         self._ran.clear()
 
     def _look(self, target: Target, most: int, now_ns: int) -> int:
@@ -150,7 +160,7 @@ class OomReconciler:
             self._fail(target, str(error))
             return 0
         if found == most:
-            self._queue.append(target)  # the rest of it
+            self._again.append(target)  # the rest of it
         return found
 
     def _request(self, target: Target, value: KnobValue, reason: str, now_ns: int) -> bool:

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The oom_score_adj of best-effort processes: raised, inherited, and given back."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 import errno
 from pathlib import Path
 import subprocess
 import sys
+from typing import cast
 
 import pytest
 
@@ -103,6 +105,20 @@ def test_each_process_is_raised_and_gets_back_what_it_had(
     restore(cgroup_layout, tmp_path)
     assert values(processes) == ORIGINALS
     assert tuple(map(score, children)) == ORIGINALS
+
+
+def test_a_child_that_had_more_than_its_parent_gets_that_back(
+    cgroup_layout: CgroupLayout, target: Target, processes: list[Scored], tmp_path: Path
+) -> None:
+    """As a browser and its renderers; the largest value of the cgroup is that of the children."""
+    children = [each.fork() for each in processes]
+    for child in children:
+        Path(f"/proc/{child}/oom_score_adj").write_text("600")
+    Host(cgroup_layout, tmp_path).hold(target)
+    assert {*values(processes), *map(score, children)} == {RAISED}
+    restore(cgroup_layout, tmp_path)
+    assert values(processes) == ORIGINALS
+    assert [*map(score, children)] == [600] * 3
 
 
 def test_what_a_process_sets_itself_stays(
@@ -283,6 +299,60 @@ def test_only_best_effort_work_is_raised_some_processes_per_tick(
     finally:
         for each in processes:
             each.end()
+
+
+def test_nothing_is_kept_of_a_workload_that_went(
+    cgroup_layout: CgroupLayout, cgroup_root: Path, tmp_path: Path
+) -> None:
+    one = make_child(cgroup_root, "one")
+    host = Host(cgroup_layout, tmp_path)
+    reconciler = OomReconciler(host.executor, host.actuator)
+    # Raised by kubelet already: so it is looked at, and not held.
+    process = Scored(RAISED, one)
+    try:
+        reconciler.reconfigure(True)
+        reconciler.set_workloads([workload(cgroup_layout, one, QosClass.BE)])
+        reconciler.reconcile(0, None)
+        kept = host.actuator._seen, host.actuator._pending
+        assert all(kept) and not reconciler.state.workloads
+        reconciler.set_workloads([])
+        assert not any((*kept, host.actuator._prepared, host.actuator._never))
+    finally:
+        process.end()
+
+
+class Crowded:
+    """An actuator whose workload 1 always has more processes than one look takes."""
+
+    raised = failed = 0
+
+    def __init__(self) -> None:
+        self.looks: Counter[int] = Counter()
+
+    def look(self, target: Target, most: int) -> int:
+        self.looks[target.id] += 1
+        return most if target.id == 1 else 0
+
+    def lacks(self, target: Target) -> bool:
+        return False
+
+    def holds(self, target: Target) -> bool:
+        return False
+
+
+def test_a_workload_with_ever_new_processes_hides_no_other(
+    cgroup_layout: CgroupLayout, tmp_path: Path
+) -> None:
+    crowded = Crowded()
+    reconciler = OomReconciler(Host(cgroup_layout, tmp_path).executor, cast(OomOrder, crowded))
+    reconciler.reconfigure(True)
+    reconciler.set_workloads(
+        Workload(f"j{number}", CgroupId("v2", number), f"/{number}", QosClass.BE, "j", "")
+        for number in range(1, 9)
+    )
+    for second_s in range(60):
+        reconciler.reconcile(second_s * 10**9, None)
+    assert min(crowded.looks.values()) >= 5, "fewer than a look in two rounds"
 
 
 def test_cgroups_that_used_no_cpu_are_looked_at_in_a_whole_round(
