@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 import contextlib
 from dataclasses import dataclass
+from itertools import accumulate
 import logging
 from random import Random
 import socket
@@ -38,6 +39,7 @@ from controller.nri.frames import (
 )
 from controller.nri.messages import (
     MessageError,
+    PodList,
     configured,
     decode_request,
     decode_status,
@@ -45,7 +47,6 @@ from controller.nri.messages import (
     is_arrival,
     pod_that_came,
     pod_that_went,
-    pods_that_run,
     register,
     synchronized,
 )
@@ -65,8 +66,10 @@ _IMPATIENT_S = 60.0
 _LONGEST_BACKOFF_S = 60.0
 # While nobody listens, which is a restart of the runtime. A look at a socket of this host is cheap.
 _ABSENT_S = 1.0
-# A runtime that tells no removals must not fill the memory; kubelet runs 110 pods by default.
-_MOST_PODS = 4096
+# A runtime that tells no removals must not fill the memory; kubelet runs 110 pods by default. Nor
+# must pods that ended, whose owner wrote the texts: the oldest are dropped. A character takes 1 to
+# 4 bytes.
+_MOST_PODS, _MOST_CHARS = 4096, 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class DoorbellState:
     problem: str
     in_time: int
     late: int
+
+
+def _chars(pod: RuntimePod) -> int:
+    texts = (pod.labels, pod.annotations)
+    return sum(len(key) + len(value) for each in texts for key, value in each.items())
 
 
 class Doorbell:
@@ -110,7 +118,7 @@ class Doorbell:
         self.pods: Mapping[str, RuntimePod] = {}
         self.arrived: frozenset[str] = frozenset()
         self._arriving: set[str] = set()
-        self._listed = b""
+        self._listed = PodList()
         self._thread = threading.Thread(target=self._run, name="nri", daemon=True)
         self._thread.start()
 
@@ -173,7 +181,7 @@ class Doorbell:
             if self._closing.is_set():
                 return
             connection.connect(self._path)
-            self._listed = b""
+            self._listed = PodList()
             connection.sendall(encode(Message(RUNTIME, 1, REQUEST, register(_NAME, _INDEX))))
             trunk = Trunk()
             while data := connection.recv(_RECEIVE_BYTES):
@@ -200,23 +208,26 @@ class Doorbell:
             payload = configured()
         elif request.method == "Synchronize":
             payload = synchronized(request.payload)
-            self._listed += request.payload
+            self._listed.add(request.payload)
             if not payload:  # the last message of the list
                 # All of them: others may have gone while the runtime could not tell.
-                self._keep({}, pods_that_run(self._listed))
-                self._listed = b""
+                self._keep({}, self._listed.found())
+                self._listed = PodList()
                 backoff.reset()
         elif is_arrival(request):
             pod = pod_that_came(request)
             self._keep(self.pods, filter(None, [pod]))
             self._ring(pod)
-        elif (uid := pod_that_went(request)) is not None:
-            self.pods = {each: pod for each, pod in self.pods.items() if each != uid}
+        elif (gone := pod_that_went(request)) is not None:
+            # An old sandbox of a pod goes while the pod runs in another one.
+            self.pods = {uid: pod for uid, pod in self.pods.items() if (uid, pod.sandbox) != gone}
         return Message(PLUGIN, message.stream, RESPONSE, encode_response(payload))
 
     def _keep(self, known: Mapping[str, RuntimePod], pods: Iterable[RuntimePod]) -> None:
         kept = {**known, **{pod.uid: pod.with_earlier(known.get(pod.uid)) for pod in pods}}
-        self.pods = dict(list(kept.items())[-_MOST_PODS:])
+        sizes = accumulate(_chars(pod) for pod in reversed(kept.values()))
+        fit = sum(size <= _MOST_CHARS for size in sizes)
+        self.pods = dict(list(kept.items())[-min(_MOST_PODS, max(1, fit)) :])
 
     def _ring(self, pod: RuntimePod | None) -> None:
         """Wake the control thread and wait for its tick; *pod* is that of a container."""

@@ -9,10 +9,11 @@ The wire format of protobuf is decoded here and not by its library: that costs 4
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from controller.workloads.pods.pod import RuntimePod
+from controller.workloads.pods.pod import MAX_CHARS, RuntimePod, is_known_key
 
 __all__ = (
     "MessageError",
+    "PodList",
     "Request",
     "configured",
     "decode_request",
@@ -22,7 +23,6 @@ __all__ = (
     "is_arrival",
     "pod_that_came",
     "pod_that_went",
-    "pods_that_run",
     "register",
     "synchronized",
 )
@@ -94,58 +94,101 @@ def pod_that_came(request: Request) -> RuntimePod | None:
     """
     fields = _decode(request.payload)
     pod, container = (2, 3) if request.method == _CHANGE else (1, 2)
-    return _pod(_bytes(fields, pod), _bytes(fields, container)) if container in fields else None
+    if container not in fields:
+        return None
+    return _with_container(_pod(_bytes(fields, pod)), *_container(_bytes(fields, container)))
 
 
-def pod_that_went(request: Request) -> str | None:
-    """Return the UID of the pod that *request* says is removed; ``None``: it says something else.
+def pod_that_went(request: Request) -> tuple[str, str] | None:
+    """Return UID and sandbox of the pod that *request* says is removed; ``None``: it is another.
 
     :raises MessageError: if its payload is broken
     """
     fields = _decode(request.payload)
     if request.method == _CHANGE and fields.get(1, [0])[-1] == _REMOVED:
-        return _text(_decode(_bytes(fields, 2)), 3)
-    return _text(_decode(_bytes(fields, 1)), 3) if request.method == _REMOVAL else None
+        pod = _decode(_bytes(fields, 2))
+    elif request.method == _REMOVAL:
+        pod = _decode(_bytes(fields, 1))
+    else:
+        return None
+    return _text(pod, 3), _text(pod, 1)
 
 
-def pods_that_run(payload: bytes) -> list[RuntimePod]:
-    """Return the pods with containers that ``Synchronize`` lists.
+class PodList:
+    """The pods with containers that ``Synchronize`` lists, in one message or in several.
 
-    Of several messages the payloads are joined, which protobuf reads as one: a pod and its
-    container may come in different ones.
-
-    :raises MessageError: if it is broken
+    A pod and its container may come in different ones. Of each message only what is used is kept:
+    runtimes list pods that ended long ago, too.
     """
-    fields = _decode(payload)
-    pods = {_text(_decode(pod), 1): pod for pod in _messages(fields, 1)}
-    found: dict[str, RuntimePod] = {}
-    for container in _messages(fields, 2):
-        sandbox = _text(_decode(container), 2)
-        if sandbox in pods:
-            pod = _pod(pods[sandbox], container)
-            found[sandbox] = pod.with_earlier(found.get(sandbox))
-    return list(found.values())
+
+    def __init__(self) -> None:
+        self._pods: dict[str, RuntimePod] = {}
+        self._containers: list[tuple[str, int, bool]] = []
+
+    def add(self, payload: bytes) -> None:
+        """Take a message.
+
+        :raises MessageError: if it is broken
+        """
+        fields = _decode(payload)
+        for each in _messages(fields, 1):
+            pod = _pod(each)
+            self._pods[pod.sandbox] = pod
+        for each in _messages(fields, 2):
+            self._containers.append((_text(_decode(each), 2), *_container(each)))
+
+    def found(self) -> list[RuntimePod]:
+        """Return the pods that have a container."""
+        found: dict[str, RuntimePod] = {}
+        for sandbox, score, limited in self._containers:
+            if sandbox in self._pods:
+                pod = _with_container(self._pods[sandbox], score, limited)
+                found[sandbox] = pod.with_earlier(found.get(sandbox))
+        return list(found.values())
 
 
-def _pod(pod: bytes, container: bytes) -> RuntimePod:
+def _pod(pod: bytes) -> RuntimePod:
     fields = _decode(pod)
-    linux = _decode(_bytes(_decode(container), 11))
-    score = _signed(_decode(_bytes(linux, 4)))
-    cpu = _decode(_bytes(_decode(_bytes(linux, 3)), 2))
     return RuntimePod(
         uid=_text(fields, 3),
         namespace=_text(fields, 4),
         name=_text(fields, 2),
-        labels=_map(fields, 5),
-        annotations=_map(fields, 6),
-        oom_score_adj=score,
-        limited=score == _BEST_EFFORT_SCORE and _signed(_decode(_bytes(cpu, 2))) > 0,
+        labels=_map(fields, 5, MAX_CHARS),
+        annotations=_map(fields, 6, 0),
+        oom_score_adj=0,
+        sandbox=_text(fields, 1),
     )
 
 
-def _map(fields: _Fields, number: int) -> dict[str, str]:
-    entries = (_decode(each) for each in _messages(fields, number))
-    return {_long_text(each, 1): _long_text(each, 2) for each in entries}
+def _container(container: bytes) -> tuple[int, bool]:
+    """Return the oom_score_adj of a container, and whether it has a quota of a plugin."""
+    linux = _decode(_bytes(_decode(container), 11))
+    score = _signed(_decode(_bytes(linux, 4)))
+    cpu = _decode(_bytes(_decode(_bytes(linux, 3)), 2))
+    return score, score == _BEST_EFFORT_SCORE and _signed(_decode(_bytes(cpu, 2))) > 0
+
+
+def _with_container(pod: RuntimePod, score: int, limited: bool) -> RuntimePod:
+    return pod._replace(oom_score_adj=score, limited=limited)
+
+
+def _map(fields: _Fields, number: int, others: int) -> dict[str, str]:
+    """Return the texts with known keys, and *others* bytes of those with other ones.
+
+    Their owner may make them megabytes in all.
+    """
+    found = {}
+    left = {True: MAX_CHARS, False: others}
+    for each in map(_decode, _messages(fields, number)):
+        size = len(_bytes(each, 1)) + len(_bytes(each, 2))
+        if size > MAX_CHARS:
+            continue
+        key = _long_text(each, 1)
+        is_known = is_known_key(key)
+        if size <= left[is_known]:
+            left[is_known] -= size
+            found[key] = _long_text(each, 2)
+    return found
 
 
 def _signed(wrapped: _Fields) -> int:

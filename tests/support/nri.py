@@ -84,12 +84,17 @@ def start(uid: str) -> bytes:
 
 
 def sandbox(pod: RuntimePod) -> Any:
-    """Return the message of *pod*, with a name of its own for its sandbox."""
+    """Return the message of *pod*, with a name of its own for its sandbox unless it has one."""
     entries = [
         [PROTO["Entry"](key=key, value=text) for key, text in sorted(each.items())]
         for each in (pod.labels, pod.annotations)
     ]
-    names = {"id": f"s-{pod.uid}", "name": pod.name, "uid": pod.uid, "namespace": pod.namespace}
+    names = {
+        "id": pod.sandbox or f"s-{pod.uid}",
+        "name": pod.name,
+        "uid": pod.uid,
+        "namespace": pod.namespace,
+    }
     return PROTO["Pod"](**names, labels=entries[0], annotations=entries[1])
 
 
@@ -99,7 +104,8 @@ def container(pod: RuntimePod) -> Any:
     linux = PROTO["Linux"](oom_score_adj=score)
     if pod.limited:
         linux.resources.cpu.quota.value = 80_000
-    return PROTO["Container"](id=f"c-{pod.uid}", pod_sandbox_id=f"s-{pod.uid}", linux=linux)
+    of = pod.sandbox or f"s-{pod.uid}"
+    return PROTO["Container"](id=f"c-{pod.uid}", pod_sandbox_id=of, linux=linux)
 
 
 class Runtime:

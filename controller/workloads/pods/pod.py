@@ -17,12 +17,14 @@ from controller.workloads.pods.requests import extended_requests, requests_of
 from controller.workloads.pods.untrusted_json import items, mapping, shown
 
 __all__ = (
+    "MAX_CHARS",
     "SYSTEM_PRIORITY",
     "Owner",
     "Pod",
     "PodError",
     "Pods",
     "RuntimePod",
+    "is_known_key",
     "is_uuid",
     "parse_pod",
     "parse_runtime_pod",
@@ -62,7 +64,7 @@ _MAX_VALUE_CHARS = 4096
 # Keys that the API server accepts: RFC 1123 subdomain, slash, name. They are printed.
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,317}")
 # Bounds for one pod, keys and values together, so that no pod can fill the agent's memory.
-_MAX_CHARS = 16_384
+MAX_CHARS = 16_384
 _MAX_OVERSIZED = 8
 _INT32 = range(-(2**31), 2**31)
 _MIRROR, _HASH = "kubernetes.io/config.mirror", "kubernetes.io/config.hash"
@@ -151,6 +153,11 @@ class Pods:
     refused: int = 0
 
 
+def is_known_key(key: str) -> bool:
+    """Return whether the agent uses the label or annotation *key*, whatever its rules are."""
+    return key in _LABELS or key.startswith(_PREFIXES)
+
+
 def is_uuid(uid: str) -> bool:
     """Return whether the API server may have given *uid* to a pod."""
     return _UUID.fullmatch(uid) is not None
@@ -201,7 +208,9 @@ def parse_pod(raw: Mapping[str, Any], label_keys: frozenset[str] = frozenset()) 
 class RuntimePod(NamedTuple):
     """A pod as the container runtime knows it; ``oom_score_adj`` is that of its containers.
 
-    All labels and annotations, as they were when its sandbox was made; their owner chose them.
+    Labels and annotations as they were when its sandbox was made; their owner chose them. All known
+    ones are there, of other labels as many as ``MAX_CHARS`` allows. ``sandbox`` is the id of the
+    newest sandbox; after the end of its process the pod gets another one.
     ``limited``: a container has a CPU quota, although the pod is of the QoS class BestEffort. So it
     is one of a plugin of the runtime.
     """
@@ -213,6 +222,7 @@ class RuntimePod(NamedTuple):
     annotations: Mapping[str, str]
     oom_score_adj: int
     limited: bool = False
+    sandbox: str = ""
 
     def with_earlier(self, earlier: "RuntimePod | None") -> "RuntimePod":
         """Return the pod as a later container shows it; *earlier*: as earlier ones did."""
@@ -279,7 +289,7 @@ def _integer(value: object) -> int:
 def _known(raw: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     kept: dict[str, str] = {}
     oversized = []
-    left = _MAX_CHARS
+    left = MAX_CHARS
     for key in sorted(key for key in raw if key in names or key.startswith(_PREFIXES)):
         value = raw[key]
         if not isinstance(value, str) or not _KEY.fullmatch(key):

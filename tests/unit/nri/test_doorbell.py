@@ -73,7 +73,7 @@ def test_a_container_starts_after_the_tick(
 
 @pytest.mark.parametrize("doorbell", [0.01], indirect=True)
 def test_it_knows_the_pods_that_run(listener: socket.socket, doorbell: Doorbell) -> None:
-    one, two = (RuntimePod(f"u-{each}", "shop", f"p-{each}", {}, {}, 1000) for each in (1, 2))
+    one, two = (made(each) for each in (1, 2))
     first = PROTO["Synchronize"](pods=[sandbox(one)], more=True)
     last = PROTO["Synchronize"](containers=[container(one)], more=False)
     came = PROTO["Told"](pod=sandbox(two), container=container(two)).SerializeToString()
@@ -89,15 +89,51 @@ def test_it_knows_the_pods_that_run(listener: socket.socket, doorbell: Doorbell)
         assert doorbell.pods == {"u-1": one, "u-2": two}
         assert doorbell.begin() and doorbell.arrived == {"u-2"}
         assert not doorbell.begin() and not doorbell.arrived
-        runtime.ask(5, "RemovePodSandbox", start("u-1"))
+        # Its process had ended, and kubelet made another sandbox.
+        again = one._replace(sandbox="s-again")
+        came = PROTO["Told"](pod=sandbox(again), container=container(again)).SerializeToString()
+        runtime.ask(5, "StartContainer", came)
         assert runtime.answer() == (5, b"")
-        assert doorbell.pods == {"u-2": two}
+        removed = [PROTO["Told"](pod=sandbox(each)).SerializeToString() for each in (one, again)]
+        for stream, payload, pods in (
+            (7, removed[0], {"u-1": again, "u-2": two}),
+            (9, removed[1], {"u-2": two}),
+        ):
+            runtime.ask(stream, "RemovePodSandbox", payload)
+            assert runtime.answer() == (stream, b"")
+            assert doorbell.pods == pods
+
+
+@pytest.mark.parametrize("doorbell", [0.01], indirect=True)
+def test_pods_that_ended_do_not_fill_the_memory(
+    listener: socket.socket, doorbell: Doorbell
+) -> None:
+    texts = {"sweetpoint.dev/x": 16_000 * "x"}
+    many = [made(number)._replace(annotations=texts) for number in range(300)]
+    with Runtime(listener) as runtime:
+        runtime.accept()
+        for first in range(0, 300, 100):
+            part = many[first : first + 100]
+            told = PROTO["Synchronize"](
+                pods=map(sandbox, part), containers=map(container, part), more=first < 200
+            )
+            runtime.ask(1, "Synchronize", told.SerializeToString())
+            runtime.answer()
+    kept = [*doorbell.pods]
+    assert kept == [f"u-{number}" for number in range(300 - len(kept), 300)]
+    assert 16_000 * len(kept) < 2 << 20 < 16_100 * (len(kept) + 1)
+
+
+def made(number: int) -> RuntimePod:
+    """Return a pod without texts, as the runtime tells it."""
+    uid, name, sandbox = (f"{kind}-{number}" for kind in ("u", "p", "s"))
+    return RuntimePod(uid, "shop", name, {}, {}, 1000, sandbox=sandbox)
 
 
 def test_a_container_with_a_quota_of_another_plugin_waits_before_it_is_made(
     listener: socket.socket, doorbell: Doorbell, woken: "queue.Queue[None]"
 ) -> None:
-    plain = RuntimePod("u-1", "shop", "p-1", {}, {}, 1000)
+    plain = made(1)
     limited = plain._replace(limited=True)
     told = PROTO["Told"](pod=sandbox(plain), container=container(limited)).SerializeToString()
     sidecar = PROTO["Told"](pod=sandbox(plain), container=container(plain)).SerializeToString()
@@ -120,7 +156,7 @@ def test_a_container_with_a_quota_of_another_plugin_waits_before_it_is_made(
 def test_it_forgets_pods_that_went_while_it_was_not_connected(
     listener: socket.socket, doorbell: Doorbell
 ) -> None:
-    one, two = (RuntimePod(f"u-{each}", "shop", f"p-{each}", {}, {}, 1000) for each in (1, 2))
+    one, two = (made(each) for each in (1, 2))
     for pods in ([one, two], [two]):
         listed = PROTO["Synchronize"](
             pods=[sandbox(each) for each in pods], containers=[container(each) for each in pods]

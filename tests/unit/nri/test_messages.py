@@ -3,6 +3,7 @@
 """Messages of NRI, against the library of protobuf with the fields of ``pkg/api/api.proto``."""
 
 import random
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ import pytest
 
 from controller.nri.messages import (
     MessageError,
+    PodList,
     configured,
     decode_request,
     decode_status,
@@ -18,7 +20,6 @@ from controller.nri.messages import (
     is_arrival,
     pod_that_came,
     pod_that_went,
-    pods_that_run,
     register,
     synchronized,
 )
@@ -26,11 +27,15 @@ from controller.workloads.pods.pod import RuntimePod
 from tests.support.nri import PROTO, call, container, sandbox, start
 
 TEXT = st.text(max_size=100)
-TEXTS = st.dictionaries(TEXT, st.text(max_size=1000), max_size=5)
+TEXTS = st.dictionaries(TEXT, st.text(max_size=500), max_size=5)
+KNOWN = TEXT.map("sweetpoint.dev/".__add__)
 PODS = st.builds(
-    RuntimePod, TEXT, TEXT, TEXT, TEXTS, TEXTS, st.integers(-1000, 1000), st.just(value=False)
+    RuntimePod,
+    *(TEXT, TEXT, TEXT, TEXTS, st.dictionaries(KNOWN, st.text(max_size=500), max_size=5)),
+    *(st.integers(-1000, 1000), st.just(value=False), TEXT.map("s-".__add__)),
 )
-POD = RuntimePod("u-1", "shop", "batch-1", {"app": "batch"}, {"a/b": "c"}, -997)
+ANNOTATIONS = {"sweetpoint.dev/qos": "best-effort"}
+POD = RuntimePod("u-1", "shop", "batch-1", {"app": "batch"}, ANNOTATIONS, -997, sandbox="s-1")
 
 
 @pytest.mark.parametrize("method", ["RunPodSandbox", "StartContainer", "PostUpdateContainer"])
@@ -75,7 +80,7 @@ def test_one_limited_container_is_enough() -> None:
     limited = plain._replace(limited=True)
     for pods in ((plain, limited), (limited, plain)):
         told = PROTO["Synchronize"](pods=[sandbox(POD)], containers=map(container, pods))
-        assert pods_that_run(told.SerializeToString()) == [limited]
+        assert listed(told.SerializeToString()) == [limited]
 
 
 @given(PODS)
@@ -96,17 +101,59 @@ def test_a_pod_without_a_container_is_not_known_yet(method: str) -> None:
 def test_a_removed_pod_is_named() -> None:
     new = PROTO["Told"](pod=sandbox(POD)).SerializeToString()
     old = PROTO["StateChange"](event=3, pod=sandbox(POD)).SerializeToString()
-    assert pod_that_went(decode_request(call("RemovePodSandbox", new))) == "u-1"
-    assert pod_that_went(decode_request(call("StateChange", old))) == "u-1"
+    assert pod_that_went(decode_request(call("RemovePodSandbox", new))) == ("u-1", "s-1")
+    assert pod_that_went(decode_request(call("StateChange", old))) == ("u-1", "s-1")
     assert pod_that_went(decode_request(call("StopContainer", new))) is None
 
 
-@given(st.lists(PODS, unique_by=lambda pod: pod.uid, max_size=5))
+@given(st.lists(PODS, unique_by=(lambda pod: pod.uid, lambda pod: pod.sandbox), max_size=5))
 def test_pods_that_run_have_a_container(pods: list[RuntimePod]) -> None:
     told = PROTO["Synchronize"](
         pods=map(sandbox, pods), containers=map(container, pods[1:])
     ).SerializeToString()
-    assert {pod.uid: pod for pod in pods_that_run(told)} == {pod.uid: pod for pod in pods[1:]}
+    assert {pod.uid: pod for pod in listed(told)} == {pod.uid: pod for pod in pods[1:]}
+
+
+def test_of_an_owners_texts_the_known_ones_are_kept_and_few_others() -> None:
+    huge = {f"example.org/{number}": 60_000 * "x" + "\N{SNOWMAN}" for number in range(4)}
+    many = {f"label-{number}": 60 * "x" for number in range(1000)}
+    pod = POD._replace(annotations={**huge, **POD.annotations}, labels={**many, **POD.labels})
+    told = PROTO["Told"](pod=sandbox(pod), container=container(pod)).SerializeToString()
+    kept = pod_that_came(decode_request(call("StartContainer", told)))
+    assert kept is not None and kept.annotations == ANNOTATIONS
+    assert kept.labels["app"] == "batch" and 200 < len(kept.labels) < 300
+    too_long = POD._replace(annotations={"sweetpoint.dev/qos": 20_000 * "x"})
+    assert (
+        listed(
+            PROTO["Synchronize"](
+                pods=[sandbox(too_long)], containers=[container(too_long)]
+            ).SerializeToString()
+        )[0].annotations
+        == {}
+    )
+
+
+def listed(*payloads: bytes) -> list[RuntimePod]:
+    pods = PodList()
+    for each in payloads:
+        pods.add(each)
+    return pods.found()
+
+
+def test_of_a_list_in_many_messages_only_what_is_used_stays() -> None:
+    huge = POD._replace(annotations={"example.org/x": 1_000_000 * "x"})
+    payload = PROTO["Synchronize"](pods=[sandbox(huge)], more=True).SerializeToString()
+    pods = PodList()
+    tracemalloc.start()
+    try:
+        for _ in range(30):
+            pods.add(payload)
+        pods.add(PROTO["Synchronize"](containers=[container(huge)]).SerializeToString())
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [pod.uid for pod in pods.found()] == ["u-1"]
+    assert peak_bytes < 8 << 20, "more than a few copies of one message"
 
 
 def test_answers_and_calls_are_what_the_runtime_expects() -> None:
@@ -151,7 +198,7 @@ def test_of_mutated_bytes_nothing_but_message_errors_comes() -> None:
             request = decode_request(bytes(mutated))
             for read in (is_arrival, pod_that_came, pod_that_went):
                 read(request)
-            pods_that_run(request.payload)
+            listed(request.payload)
         except MessageError:
             refused += 1
     assert refused > 1000
