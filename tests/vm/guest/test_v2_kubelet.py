@@ -75,6 +75,7 @@ def restarts(node: StandaloneNode, agent: AgentRun, kubelets: int, containerds: 
         print(f"containerd {number}: quota after {time.monotonic() - start_s:.0f} s")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("node", ["systemd"], indirect=True)
 def test_a_squeeze_beside_a_restart_of_kubelet_and_a_reload_of_systemd(
     node: StandaloneNode,
@@ -162,7 +163,7 @@ def systemd_log() -> list[str]:
     return [line for line in log.splitlines() if "systemd[1]" in line]
 
 
-@pytest.mark.soak
+# The units alone, because kubelet and containerd take the emulator six minutes more.
 @pytest.mark.parametrize("node", ["units"], indirect=True)
 def test_a_reload_of_systemd_and_a_kill(node: StandaloneNode) -> None:
     assert isinstance(node.host, SystemdHost)
