@@ -221,15 +221,12 @@ class MemoryGuardian:
 
         *part* of the page cache is to go, on v1 only, *why*: the service that suffers.
         """
-        moves: Iterable[Action | None] = ()
         if self.report is None and resync:
-            moves = (
-                knobs.restore(*cgroup, Knob.MEMORY_MAX, "the memory guard is off", now_ns)
-                for cgroup in knobs.touched(Knob.MEMORY_MAX)
-            )
-        elif self.report is not None and (self._fresh or resync):
-            moves = self._moves(self.report, knobs, now_ns, part, why)
-        return [each for each in moves if each is not None]
+            gone = [(each, None) for each in knobs.touched(Knob.MEMORY_MAX)]
+            return knobs.limit(Knob.MEMORY_MAX, gone, "the memory guard is off", now_ns)
+        if self.report is not None and (self._fresh or resync):
+            return [*filter(None, self._moves(self.report, knobs, now_ns, part, why))]
+        return []
 
     def _moved_bytes(self, others: int) -> int:
         """Return what best-effort work needs that counted as memory of the others so far.

@@ -8,7 +8,7 @@ the CFS burst, ``cpu_burst`` of a profile, and the knobs of a class for disks (`
 others belong to best-effort workloads.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from functools import partial
 
 from controller.core.channels.channels import Channels
@@ -91,9 +91,10 @@ class PlanActions:
         actions += self._cookies.actions(cache, overlap, self._idle.on, context)
         if context.resync:
             moved = {each.knob for channel in channels.ladders for each in channel.ladder.rungs}
-            quotas.extend(_restore_ineligible(context, moved))
-            actions.extend(_service_actions(index, knobs, now_ns))
-            actions.extend(class_actions(index, self._settings.io_classes, knobs, now_ns))
+            classes = self._settings.io_classes
+            quotas.extend(filter(None, _restore_ineligible(context, moved)))
+            actions.extend(filter(None, _service_actions(index, knobs, now_ns)))
+            actions.extend(filter(None, class_actions(index, classes, knobs, now_ns)))
         actions.extend(sorted(quotas, key=_write_order))
         for channel in channels.ladders:
             actions.extend(channel.ladder.actions(context, partial(reason_of, channel.loops)))
@@ -104,7 +105,8 @@ class PlanActions:
 
         Nothing else may act: the safe state moves knobs too.
         """
-        return tuple(_restore_ineligible(context, released=True)) if context.resync else ()
+        moves = _restore_ineligible(context, released=True) if context.resync else ()
+        return tuple(filter(None, moves))
 
 
 def _write_order(action: Action) -> tuple[bool, int]:
@@ -121,20 +123,16 @@ def _write_order(action: Action) -> tuple[bool, int]:
 
 def _restore_ineligible(
     context: TickContext, moved: Set[Knob] = frozenset(), *, released: bool = False
-) -> list[Action]:
+) -> Iterator[Action | None]:
     """Restore the knobs that are held on targets on which the agent may not hold them now.
 
     *moved* are the knobs of rungs. *released*: it may hold none.
     """
     index, knobs = context.workload_index, context.knobs
-    actions = []
     for target, knob in knobs.held():
         if released or not _is_eligible(target, knob, index, moved):
             text = "paused" if released else _why_ineligible(target.place, index)
-            action = knobs.restore(*target.place, knob, text, context.now_ns)
-            if action is not None:
-                actions.append(action)
-    return actions
+            yield knobs.restore(*target.place, knob, text, context.now_ns)
 
 
 def _is_eligible(target: Target, knob: Knob, index: WorkloadIndex, moved: Set[Knob]) -> bool:
@@ -161,7 +159,9 @@ def _why_ineligible(cgroup: CgroupId, index: WorkloadIndex) -> str:
     return "no longer a best-effort workload, and of no class for disks"
 
 
-def _service_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: int) -> list[Action]:
+def _service_actions(
+    workload_index: WorkloadIndex, knobs: KnobState, now_ns: int
+) -> Iterator[Action | None]:
     """Return the writes that let services accumulate quota that they did not use.
 
     Only a service that already has a quota gets a burst; its quota and period stay as they are. A
@@ -169,7 +169,6 @@ def _service_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: in
     the original cpu.quota is restored, also from a quota that was set while the workload was still
     best-effort.
     """
-    actions = []
     for service in workload_index.services.values():
         for scope, id_ in service.cgroups:
             key = (scope, id_, Knob.CPU_QUOTA)
@@ -180,14 +179,11 @@ def _service_actions(workload_index: WorkloadIndex, knobs: KnobState, now_ns: in
             burst_us = 0 if service.paused else service.profile.cpu_burst_us
             if quota.quota_us is None or burst_us <= quota.burst_us:
                 text = _restore_reason(service, quota, knobs.value(*key))
-                action = knobs.restore(*key, text, now_ns)
+                yield knobs.restore(*key, text, now_ns)
             else:
                 wanted = Quota(quota.quota_us, quota.period_us, min(burst_us, quota.quota_us))
                 text = f"profile {service.profile.name}: a burst of {wanted.burst_us} us"
-                action = knobs.request(*key, format_quota(wanted), text, now_ns)
-            if action is not None:
-                actions.append(action)
-    return actions
+                yield knobs.request(*key, format_quota(wanted), text, now_ns)
 
 
 def _restore_reason(service: Service, original: Quota, current: KnobValue | None) -> str:

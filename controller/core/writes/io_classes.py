@@ -5,7 +5,7 @@
 No loop moves these values. Limits that another program gave a workload on other disks stay.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from controller.core.decision import Action
@@ -22,9 +22,8 @@ _UNKNOWN = IoClass(problem="a profile names it, and io.classes has no such class
 
 def class_actions(
     index: WorkloadIndex, classes: Mapping[str, IoClass], knobs: KnobState, now_ns: int
-) -> list[Action]:
-    """Return the writes that give each workload the values of its class."""
-    actions = []
+) -> Iterator[Action | None]:
+    """Yield the writes that give each workload the values of its class; ``None``: not needed."""
     for (scope, id_), name in index.io_classes.items():
         given = classes.get(name, _UNKNOWN)
         for knob in sorted(CLASS_KNOBS):
@@ -33,13 +32,10 @@ def class_actions(
                 continue
             if knob in given.knobs:
                 value = _value(given, knob, original)
-                action = knobs.request(scope, id_, knob, value, f"io class {name}", now_ns)
+                yield knobs.request(scope, id_, knob, value, f"io class {name}", now_ns)
             else:
                 text = f"restore {knob}: io class {name} does not set it"
-                action = knobs.restore(scope, id_, knob, text, now_ns)
-            if action is not None:
-                actions.append(action)
-    return actions
+                yield knobs.restore(scope, id_, knob, text, now_ns)
 
 
 def _value(given: IoClass, knob: Knob, original: KnobValue) -> KnobValue:

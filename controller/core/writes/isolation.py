@@ -24,11 +24,8 @@ def isolation_actions(
     stays, because a set may not be empty.
     """
     if not shared_cpus:
-        moves = (
-            knobs.restore(*cgroup, Knob.CPUSET, "no CPU belongs to one pod alone", now_ns)
-            for cgroup in knobs.touched(Knob.CPUSET)
-        )
-        return [each for each in moves if each is not None]
+        gone = [(each, None) for each in knobs.touched(Knob.CPUSET)]
+        return knobs.limit(Knob.CPUSET, gone, "no CPU belongs to one pod alone", now_ns)
     values = (
         (cgroup, _within(shared_cpus, original))
         for cgroup in sorted(index.cpuset_targets)
