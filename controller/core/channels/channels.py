@@ -208,7 +208,7 @@ class Channels:
         self, grants: Mapping[CgroupId, float], context: TickContext
     ) -> Mapping[CgroupId, float]:
         """Return *grants* with the one that a micro-probe lowers."""
-        use = context.tracker.cpu_use
+        use = context.tracker.use.cpus
         doubts = {
             cgroup: doubt
             for cgroup, doubt in self._harm.doubts(

@@ -129,6 +129,6 @@ def _all_blocked(
 ) -> bool:
     if not blocked:
         return False
-    use = tracker.cpu_use
+    use = tracker.use.cpus
     present = [cgroup for cgroup in workload_index.best_effort if cgroup in use]
     return bool(present) and all(cgroup in blocked for cgroup in present)

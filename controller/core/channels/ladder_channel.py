@@ -184,10 +184,12 @@ class LadderChannel:
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
             common = common_evidence()
-            if self.channel is Channel.MEMORY and context.tracker.hits_own_limit(service, spec):
+            if self.channel is Channel.MEMORY and context.tracker.counted.hits_own_limit(
+                service, spec
+            ):
                 return replace(common, at_own_limit=True)
             if self.channel is Channel.IO:
-                share = context.tracker.disk_share(service, spec)
+                share = context.tracker.counted.disk_share(service, spec)
                 return common if share is None else Evidence(be_share=share, is_wait=True)
             if self.channel is not Channel.CACHE:
                 return common

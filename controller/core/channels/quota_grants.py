@@ -101,7 +101,7 @@ class QuotaGrants:
 
     def _use(self, context: TickContext) -> dict[CgroupId, float]:
         # Of a thousand workloads only a few run.
-        cpus, active = context.tracker.cpu_use, self._active_use(context)
+        cpus, active = context.tracker.use.cpus, self._active_use(context)
         present, new = context.workload_index.best_effort, self._newcomers
         known = {each: cpus[each] for each in self._rung.wants if each in cpus} | active
         use = {each: cpus for each, cpus in known.items() if each in present}
@@ -115,7 +115,7 @@ class QuotaGrants:
         That is the smoothed use. The exception is a workload without a limit that used twice as
         much in each of the last two ticks: it has just begun to run.
         """
-        grants, lasting = self._rung.grants, context.tracker.lasting_use
+        grants, lasting = self._rung.grants, context.tracker.use.lasting
         return {
             each: cpus if each in grants or lasting(each) < 2 * cpus else lasting(each)
             for each, cpus in context.tracker.active.items()
@@ -146,7 +146,7 @@ class QuotaGrants:
         demand, others = 1.0, list[Claim]()
         if cpu.settings.law.cut_by_signal:
             demand, traffic = cpu.demand, context.usage.of(Channel.CACHE).rates
-            others = context.harm.claims(self._shared.part, charges, traffic, tracker.cpu_use)
+            others = context.harm.claims(self._shared.part, charges, traffic, tracker.use.cpus)
         own = cpu.loops.charges
         charged = sum(own.values())
         claims = [

@@ -110,7 +110,7 @@ def eviction_candidates(case: Case, context: TickContext) -> list[Candidate]:
                 blame=blame.get(cgroup, 0.0),
                 share=share * blame.get(cgroup, 0.0),
                 priority=workload.priority,
-                size=context.tracker.cpu_use.get(cgroup, 0.0),
+                size=context.tracker.use.cpus.get(cgroup, 0.0),
             )
             other = candidates.get(whole)
             candidates[whole] = candidate if other is None else _sum(candidate, other)
@@ -156,7 +156,7 @@ def _share_at_stop(loops: ChannelLoops, service: str, context: TickContext) -> f
     if loops.demand.channel is not Channel.CACHE:
         return _share(loops, service, context)
     if context.harm.certain(service):
-        return _share_of_harm(context.harm, loops, service, context.tracker.cpu_use)
+        return _share_of_harm(context.harm, loops, service, context.tracker.use.cpus)
     share = _share(loops, service, context)
     present = context.usage.of(Channel.CACHE).present_share
     return share if share is None or present is None else min(share, present)
@@ -206,7 +206,7 @@ def _share(loops: ChannelLoops, service: str, context: TickContext) -> float | N
         return context.tracker.blame.share(service)
     spec = loops.of(service).spec
     if loops.demand.channel is Channel.IO and spec is not None:
-        waits = context.tracker.disk_share(context.workload_index.services[service], spec)
+        waits = context.tracker.counted.disk_share(context.workload_index.services[service], spec)
         if waits is not None:
             return waits
     return context.usage.share(loops.demand.channel, context.tracker, context.workload_index)

@@ -54,7 +54,7 @@ class HarmFinder:
                 del self._models[name], self._suffered_ns[name]
         if not self._models or dt_ns <= 0:
             return
-        changed = tracker.changed
+        changed = tracker.samples.changed
         use = {
             cgroup: gain(*changed[cgroup], "oncpu_ns") / dt_ns if cgroup in changed else 0.0
             for cgroup in tracker.active

@@ -176,8 +176,8 @@ class ResourceUsage:
         share = self.of(channel).share
         if share is None and channel is Channel.CACHE:
             # Without a counter, CPU time stands for the use of the cache.
-            total = tracker.outside_cpus + sum(tracker.cpu_use.values())
-            batch = sum(tracker.cpu_use.get(cgroup, 0.0) for cgroup in workload_index.best_effort)
+            total = tracker.outside_cpus + sum(tracker.use.cpus.values())
+            batch = sum(tracker.use.cpus.get(cgroup, 0.0) for cgroup in workload_index.best_effort)
             share = batch / total if total > 0 else None
         return share
 

@@ -29,7 +29,7 @@ from controller.core.indicators.measurement import (
 from controller.core.indicators.own_figure import OwnFigures
 from controller.core.indicators.windows import STRETCH, WaitWindow
 from controller.core.limiters import smoothing
-from controller.core.model import CgroupId, IndicatorName, Outside, Snapshot, WorkloadSample
+from controller.core.model import CgroupId, IndicatorName, Outside, Snapshot
 from controller.core.settings import IndicatorSpec
 from controller.core.workload_index import Service, WorkloadIndex
 
@@ -58,12 +58,13 @@ class _Quiescent(NamedTuple):
 class IndicatorTracker:
     """Indicators and rates of all workloads, as of the last tick.
 
-    ``probe_alive``: the data of the sched probe is recent. All rates are in CPUs: ``cpu_use`` of
+    ``probe_alive``: the data of the sched probe is recent. All rates are in CPUs: ``use`` of
     every workload, ``active`` of those that use any CPU, ``cpu_need`` of each service, smoothed
     over 1 s and without services that need none, ``outside_cpus`` of work outside all workloads,
     ``system_cpus`` of that, unknown work and the workloads of class system, and ``steal_cpus``,
     smoothed over 2 s. ``steal_cpus`` is ``None`` where the host does not report steal. ``outside``
     has the paths of cgroups outside all workloads, also of the last that left: they may have blame.
+    ``samples`` are those of the workloads, ``counted`` the windows over their other counters.
     """
 
     def __init__(self) -> None:
@@ -75,11 +76,11 @@ class IndicatorTracker:
         # Times of the pushes to windows, as far back as the windows reach.
         self._times_ns: deque[int] = deque()
         self._snapshot = Snapshot(time_ns=0, age_ns=None, workloads=())
-        self._samples = SampleDiff()
-        self._counted = CounterWindows()
+        self.samples = SampleDiff()
+        self.counted = CounterWindows()
         self._links = LinkWindows()
         self._figures = OwnFigures()
-        self._use = CpuUse()
+        self.use = CpuUse()
         self.blame = BlameTracker()
         self.probe_alive = False
         self.cpu_need: dict[str, CpuNeed] = {}
@@ -88,25 +89,6 @@ class IndicatorTracker:
         self.outside_cpus = 0.0
         self.system_cpus = 0.0
         self.steal_cpus: float | None = None
-
-    @property
-    def changed(self) -> Mapping[CgroupId, tuple[WorkloadSample, WorkloadSample]]:
-        """The samples that differ from those of the last tick: old and new."""
-        return self._samples.changed
-
-    @property
-    def samples(self) -> Iterable[WorkloadSample]:
-        """The samples of this tick."""
-        return self._samples.by_cgroup.values()
-
-    @property
-    def cpu_use(self) -> dict[CgroupId, float]:
-        """CPUs that each workload uses, smoothed over 2 s."""
-        return self._use.cpus
-
-    def lasting_use(self, cgroup: CgroupId) -> float:
-        """Return the CPUs that a workload used at least in each of the last two ticks."""
-        return self._use.lasting(cgroup)
 
     def update(
         self,
@@ -124,13 +106,13 @@ class IndicatorTracker:
         before, self._snapshot = self._snapshot, snapshot
         self.probe_alive = snapshot.age_ns is not None and snapshot.age_ns <= oldest_ns
         self.time_ns = snapshot.time_ns
-        self._samples.update(snapshot.workloads)
-        self._use.update(self._samples, dt_ns)
-        self.active = self._use.active
+        self.samples.update(snapshot.workloads)
+        self.use.update(self.samples, dt_ns)
+        self.active = self.use.active
         self._advance(workload_index, longest_gap_ns)
         rebase = dt_ns > longest_gap_ns
-        self._counted.update(
-            snapshot, self._samples.by_cgroup, workload_index, self.probe_alive, rebase
+        self.counted.update(
+            snapshot, self.samples.by_cgroup, workload_index, self.probe_alive, rebase
         )
         self._links.update(
             snapshot.links, snapshot.time_ns, workload_index.longest_window_ns, rebase
@@ -138,11 +120,11 @@ class IndicatorTracker:
         if snapshot.outside is not before.outside:
             self.outside = _named(self.outside, snapshot.outside)
         if snapshot.services or before.services:
-            self._figures.update(snapshot, workload_index, self._samples, dt_ns)
+            self._figures.update(snapshot, workload_index, self.samples, dt_ns)
         self._update_needs(workload_index, dt_ns)
         self._update_machine(before, snapshot, workload_index, dt_ns)
         self.blame.update(
-            snapshot.blame, self._samples, workload_index, self.active, self.outside_cpus, dt_ns
+            snapshot.blame, self.samples, workload_index, self.active, self.outside_cpus, dt_ns
         )
 
     def is_steady(self, service: str, names: Collection[IndicatorName]) -> bool:
@@ -186,17 +168,6 @@ class IndicatorTracker:
             for readings in zip_longest(*known)
         )
 
-    def hits_own_limit(self, service: Service, spec: IndicatorSpec) -> bool:
-        """Return whether *service* reached a limit of memory of its own in the window of *spec*."""
-        return self._counted.hits_own_limit(service, spec)
-
-    def disk_share(self, service: Service, spec: IndicatorSpec) -> float | None:
-        """Return the part of *service*'s waits for disks that best-effort inflicted, 0..1.
-
-        In the window of *spec*; ``None`` where it is not measured.
-        """
-        return self._counted.disk_share(service, spec)
-
     def reset_links(self) -> None:
         """Discard all links, after the agent stopped shaping; the loops turn off, not stale."""
         self._links = LinkWindows()
@@ -213,7 +184,7 @@ class IndicatorTracker:
         if spec.name in LINKED:
             return self._links.indicator(service.name, spec)
         if spec.name in COUNTED:
-            return self._counted.indicator(service, spec)
+            return self.counted.indicator(service, spec)
         quiescent = self._quiescent.get(service.name)
         if quiescent is None:
             return self._waits(service, spec)
@@ -234,7 +205,7 @@ class IndicatorTracker:
         )
 
     def _is_alive(self, cgroup: CgroupId) -> bool:
-        sample = self._samples.by_cgroup.get(cgroup)
+        sample = self.samples.by_cgroup.get(cgroup)
         return self.probe_alive and sample is not None and sample.runq_histogram is not None
 
     def _advance(self, workload_index: WorkloadIndex, longest_gap_ns: int) -> None:
@@ -245,7 +216,7 @@ class IndicatorTracker:
         if rebase or not self.probe_alive or workload_index is not self._workload_index:
             self._split(workload_index, rebase)
         self._workload_index = workload_index
-        samples = self._samples
+        samples = self.samples
         for cgroup in (*samples.changed, *samples.added, *samples.removed):
             name = workload_index.sensitive.get(cgroup, "")
             if name in self._quiescent:
@@ -280,7 +251,7 @@ class IndicatorTracker:
         for cgroup in service.cgroups:
             window = self._windows[cgroup]
             window.keep_for(longest_ns)
-            sample = self._samples.by_cgroup.get(cgroup)
+            sample = self.samples.by_cgroup.get(cgroup)
             if rebase or sample is None:
                 window.clear()
             elif self._times_ns:
@@ -292,7 +263,7 @@ class IndicatorTracker:
         if dt_ns <= 0:
             return
         ran: dict[str, CpuNeed] = {}
-        for cgroup, (old, new) in self._samples.changed.items():
+        for cgroup, (old, new) in self.samples.changed.items():
             if (name := workload_index.sensitive.get(cgroup)) is not None:
                 before = ran.get(name, CpuNeed())
                 ran[name] = CpuNeed(

@@ -114,11 +114,13 @@ class QuietMonitor:
     ) -> Disturbance:
         """Return what best-effort work does to the service with hardly any CPU."""
         if spec.name in OF_DISKS:
-            share = tracker.disk_share(service, spec)
+            share = tracker.counted.disk_share(service, spec)
             if share is not None and share > _INFLICTED_SHARE:
                 return Disturbance.USES_DISKS
         if spec.name in OF_MEMORY and not _has_enough(service, spec, tracker):
-            known = [each for each in tracker.samples if each.memory_bytes is not None]
+            known = [
+                each for each in tracker.samples.by_cgroup.values() if each.memory_bytes is not None
+            ]
             used = sum(each.memory_bytes or 0 for each in known)
             held = sum(each.memory_bytes or 0 for each in known if each.cgroup in self._best_effort)
             # So much of the memory would justify a squeeze.
@@ -145,7 +147,7 @@ def _harmless(service: Service, spec: IndicatorSpec, tracker: IndicatorTracker) 
     if spec.name in OF_MEMORY:
         return _has_enough(service, spec, tracker)
     if spec.name is IndicatorName.DISK_WAIT:
-        share = tracker.disk_share(service, spec)
+        share = tracker.counted.disk_share(service, spec)
         return share is not None and share <= _INFLICTED_SHARE
     need = tracker.cpu_need.get(service.name)
     if spec.channel is not Channel.CPU or need is None:

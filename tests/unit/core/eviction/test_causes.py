@@ -11,6 +11,7 @@ from controller.core.channels.ladder import TickContext
 from controller.core.eviction.causes import _share, _share_at_stop
 from controller.core.harm.harm_finder import HarmFinder
 from controller.core.harm.harm_model import HarmModel
+from controller.core.indicators.counters import CpuUse
 from controller.core.loop.channel_loops import ChannelLoops
 from controller.core.loop.service_loops import ServiceLoops
 from controller.core.model import CgroupId, Channel
@@ -21,7 +22,8 @@ JOB = CgroupId("cpu", 1)
 
 class FakeTracker:
     def __init__(self, cpus: float) -> None:
-        self.cpu_use = {JOB: cpus}
+        self.use = CpuUse()
+        self.use.cpus[JOB] = cpus
 
 
 def context(cpus: float = 4.0) -> TickContext:

@@ -404,7 +404,7 @@ def test_a_hit_of_an_own_limit_is_remembered_for_the_window(name: IndicatorName)
         sample = strained(0, count)._replace(psi_memory_some_ns=0)
         other = strained(0, 7, TWO)._replace(psi_memory_some_ns=0)
         bench.tick(sample, other, dt_ns=SECOND_NS)
-        return bench.tracker.hits_own_limit(service, bench.spec)
+        return bench.tracker.counted.hits_own_limit(service, bench.spec)
 
     # What was counted before the first reading is of another time.
     assert [hits(each) for each in (5, 5, 6, 6, 6, 6)] == [False, False, True, True, False, False]
@@ -415,7 +415,9 @@ def test_without_an_indicator_of_memory_no_hits_are_kept() -> None:
     bench = Bench(spec_of(IndicatorName.PSI_IO))
     for count in range(5):
         bench.tick(strained(0, count), dt_ns=SECOND_NS)
-    assert not bench.tracker.hits_own_limit(bench.workload_index.services["web"], bench.spec)
+    assert not bench.tracker.counted.hits_own_limit(
+        bench.workload_index.services["web"], bench.spec
+    )
 
 
 def waited(requests: int, wait_ms: float, inflicted_ms: float, cgroup: CgroupId) -> WorkloadSample:
@@ -436,14 +438,14 @@ def test_the_wait_for_disks_is_that_of_a_mean_request_of_the_worst_workload() ->
         found = bench.tick(*samples)
     assert found is not None
     assert (found.value, found.worst, found.load) == (2e6, WEB, 50.0)
-    assert bench.tracker.disk_share(service, bench.spec) == 0.5
+    assert bench.tracker.counted.disk_share(service, bench.spec) == 0.5
 
 
 def test_a_service_without_requests_is_idle_and_one_with_few_has_no_value() -> None:
     bench = Bench(spec_of(IndicatorName.DISK_WAIT, min_samples=10))
     service = bench.workload_index.services["web"]
     assert bench.tick(waited(0, 0, 0, WEB)) is None, "it never made one"
-    assert bench.tracker.disk_share(service, bench.spec) is None
+    assert bench.tracker.counted.disk_share(service, bench.spec) is None
     for n in (9, 9, 9):
         found = bench.tick(waited(n, n, 0, WEB))
     assert found is not None
@@ -452,7 +454,7 @@ def test_a_service_without_requests_is_idle_and_one_with_few_has_no_value() -> N
         found = bench.tick(waited(9, 9, 0, WEB))
     assert found is not None
     assert (found.status, found.value) == (IndicatorStatus.IDLE, None)
-    assert bench.tracker.disk_share(service, bench.spec) == 0.0
+    assert bench.tracker.counted.disk_share(service, bench.spec) == 0.0
 
 
 def test_the_pressure_of_disks_has_the_same_evidence_and_that_of_memory_has_none() -> None:
@@ -461,7 +463,7 @@ def test_the_pressure_of_disks_has_the_same_evidence_and_that_of_memory_has_none
         for n in range(9):
             bench.tick(waited(10 * n, 20 * n, 10 * n, WEB))
         service = bench.workload_index.services["web"]
-        assert bench.tracker.disk_share(service, bench.spec) == share
+        assert bench.tracker.counted.disk_share(service, bench.spec) == share
 
 
 def test_traffic_is_both_directions_per_second() -> None:
