@@ -88,7 +88,7 @@ class Channels:
             self._create()
         else:
             self._create_ladders()
-        self.cpu.reconfigure(settings)
+        self.cpu.loops.reconfigure(settings)
         for ladder in self.ladders:
             ladder.reconfigure(settings)
 
@@ -118,7 +118,7 @@ class Channels:
     @property
     def quota_loops(self) -> ChannelLoops:
         """The loops of the channel that the quota follows: cpu or cache."""
-        from_cache = self._shared_quota.part > self.cpu.demand
+        from_cache = self._shared_quota.part > self.cpu.limiter.applied
         return self.loops[Channel.CACHE if from_cache else Channel.CPU]
 
     @property
@@ -182,7 +182,7 @@ class Channels:
         # The use of a resource is evidence against best-effort work. It is not computed for a
         # channel that has neither a knob nor a source.
         watched = {
-            each.channel: each.demand > 0
+            each.channel: each.limiter.applied > 0
             for each in self.ladders
             if specs[each.channel] and (each.ladder.rungs or each.loops.working)
         }

@@ -23,28 +23,18 @@ class CpuChannel:
     """Turns the indicators of waits for a CPU into one demand.
 
     ``rung`` divides the CPUs below its ceiling among best-effort workloads, see ``QuotaGrants``.
+    ``limiter`` has the demand that is applied.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
         self.loops = ChannelLoops(Channel.CPU, settings)
-        self._limiter = PacedLimiter(self.loops)
+        self.limiter = PacedLimiter(self.loops)
         least_cpus = MIN_QUOTA_US / MAX_PERIOD_US
         self.rung = ProportionalAllocator(float(settings.host.cpus), least_cpus, low_floors=True)
 
-    @property
-    def demand(self) -> float:
-        """The demand that is applied."""
-        return self._limiter.applied
-
-    def reconfigure(self, settings: Settings) -> None:
-        """Take new settings; loops keep their demand."""
-        self.settings = settings
-        self.loops.reconfigure(settings)
-
     def release(self) -> None:
         """Set the demand to 0 at once and remove all grants, without a hold-off time."""
-        self._limiter.jump(0.0)
+        self.limiter.jump(0.0)
         self.rung.release()
 
     def step(self, specs: Specs, blocked: frozenset[CgroupId], context: TickContext) -> None:
@@ -53,7 +43,7 @@ class CpuChannel:
         The quota of the *blocked* best-effort workloads cannot be moved.
         """
         tracker, workload_index, dt_s = context.tracker, context.workload_index, context.dt_s
-        limiter = self._limiter
+        limiter = self.limiter
 
         def evidence(service: Service, spec: IndicatorSpec) -> Evidence:
             return self.evidence(service, spec, tracker)
@@ -67,15 +57,15 @@ class CpuChannel:
         elif not context.hold:
             choice = limiter.let_go(choice)
             limits = workload_index.limits[Knob.CPU_QUOTA]
-            choice = limiter.move(choice, limits, self.settings.law, context.now_ns, dt_s)
+            choice = limiter.move(choice, limits, context.now_ns, dt_s)
         self.loops.track(choice, limiter.applied, dt_s)
         if self.loops.safe:
             limiter.applied = 0.0
         self._feed_forward(context)
 
     def _feed_forward(self, context: TickContext) -> None:
-        tracker = context.tracker
-        cpus = self.settings.host.cpus - self.settings.reserve_cpus - tracker.system_cpus
+        tracker, settings = context.tracker, self.loops.settings
+        cpus = settings.host.cpus - settings.reserve_cpus - tracker.system_cpus
         need = sum(
             each.oncpu + self._unaccepted(service, tracker) * each.inflicted
             for service, each in tracker.cpu_need.items()
@@ -104,7 +94,7 @@ class CpuChannel:
             throttled_ratio=_throttled_ratio(known),
             inflicted_cpus=sum(each.inflicted_ratio for each in known),
             steal_cpus=tracker.steal_cpus,
-            cpus=self.settings.host.cpus,
+            cpus=self.loops.settings.host.cpus,
             host_cpus=sum(each.host_ratio for each in known),
             is_wait=True,
         )

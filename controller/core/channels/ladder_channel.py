@@ -131,7 +131,8 @@ class RungTrial:
 class LadderChannel:
     """A channel with a ladder: its loops, their evidence (the use of the resource), its rungs.
 
-    ``verdicts``: what a trial of the rungs began with or showed in the last tick.
+    ``limiter`` has the demand that is applied. ``verdicts``: what a trial of the rungs began with
+    or showed in the last tick.
     """
 
     def __init__(
@@ -142,35 +143,28 @@ class LadderChannel:
         self.facts = facts
         # The second in which the ladder was updated.
         self._updated_s: int | None = None
-        self._settings = settings
         # The rung of the quota, if there are others in front of it that a trial can let go.
         self._quota = next((each for each in rungs[1:] if each.knob is Knob.CPU_QUOTA), None)
         self._trial = RungTrial()
         self.loops = ChannelLoops(channel, settings)
-        self._limiter = PacedLimiter(self.loops)
+        self.limiter = PacedLimiter(self.loops)
         self.ladder = Ladder(channel, rungs)
         self.verdicts: tuple[Verdict, ...] = ()
 
-    @property
-    def demand(self) -> float:
-        """The demand that is applied."""
-        return self._limiter.applied
-
     def reconfigure(self, settings: Settings) -> None:
         """Take new settings; loops keep their demand."""
-        self._settings = settings
         if not settings.law.rungs_by_work:
             self._end_trial()
         self.loops.reconfigure(settings)
 
     def release(self) -> None:
         """Set the demand to 0 and release every knob at once."""
-        self._limiter.jump(0.0)
+        self.limiter.jump(0.0)
         self.ladder.release()
 
     def step(self, specs: Specs, context: TickContext) -> None:
         """Advance all loops and move the ladder to their demand, unless it is held."""
-        limiter, ladder = self._limiter, self.ladder
+        limiter, ladder = self.limiter, self.ladder
         self.verdicts = ()
         second = context.now_ns // NS_PER_SEC
         if self._is_idle(specs, context, second):
@@ -206,7 +200,7 @@ class LadderChannel:
         rescaled = ladder.rescale(limiter.applied, context)
         if rescaled != limiter.applied:
             limiter.jump(rescaled)
-        if self._settings.law.rungs_by_work and self._quota is not None and not context.hold:
+        if self.loops.settings.law.rungs_by_work and self._quota is not None and not context.hold:
             self._try_rungs(self._quota, context)
         tracker, index, dt_s = context.tracker, context.workload_index, context.dt_s
         choice = self.loops.bid(
@@ -227,15 +221,15 @@ class LadderChannel:
 
     def _move(self, choice: Demand, context: TickContext) -> Demand:
         """Move the demand towards *choice*, see ``PacedLimiter.move``."""
-        limiter, ladder = self._limiter, self.ladder
+        limiter, ladder = self.limiter, self.ladder
         before, choice = limiter.applied, limiter.let_go(choice)
         if before > 0 >= limiter.applied:
             ladder.release()  # without the hold-off times of its steps
         limits = ladder.limits(limiter.applied, context.workload_index)
         # A knob with few settings is released setting by setting.
-        law, fine = self._settings.law, limits.release_spacing_ns < NS_PER_SEC
+        fine = limits.release_spacing_ns < NS_PER_SEC
         rungs = len(ladder.usable)
-        return limiter.move(choice, limits, law, context.now_ns, context.dt_s, rungs, fine)
+        return limiter.move(choice, limits, context.now_ns, context.dt_s, rungs, fine)
 
     def _asking(self, choice: Demand) -> frozenset[str]:
         """Return the services that the demand of this tick is for; *choice* is the selected one."""
@@ -247,12 +241,12 @@ class LadderChannel:
 
         Most nodes have one or two channels in use, and each step of another one costs as much.
         """
-        busy = specs or self.loops or self._limiter.applied or self._quota or context.resync
+        busy = specs or self.loops or self.limiter.applied or self._quota or context.resync
         return not busy and second == self._updated_s
 
     def _try_rungs(self, quota: Rung, context: TickContext) -> None:
         """Let the rungs in front of the *quota* go, or take them back, as their trial demands."""
-        ladder, trial, applied = self.ladder, self._trial, self._limiter.applied
+        ladder, trial, applied = self.ladder, self._trial, self.limiter.applied
         if ladder.spared and not ladder.usable:  # the quota cannot be moved any more
             self._end_trial()
             ladder.update(context)
@@ -270,7 +264,7 @@ class LadderChannel:
         ladder.spared = trial.spared
         ladder.update(context)
         if trial.demand is not None:
-            self._limiter.jump(trial.demand)
+            self.limiter.jump(trial.demand)
             if trial.spared:
                 # It was learned while the other rungs held the culprits down.
                 context.harm.forget_certainty()
@@ -290,8 +284,8 @@ class LadderChannel:
         self.ladder.spared = frozenset()
 
     def _go_safe(self, context: TickContext) -> None:
-        self._limiter.applied = 0.0
-        if self._settings.safe_state is SafeState.FLOOR and self.ladder.usable:
+        self.limiter.applied = 0.0
+        if self.loops.settings.safe_state is SafeState.FLOOR and self.ladder.usable:
             self.ladder.apply(1.0, context)
         else:
             self.ladder.release()

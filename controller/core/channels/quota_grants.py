@@ -57,12 +57,12 @@ class QuotaGrants:
         cpu, rung, new, index = self._cpu, self._rung, self._newcomers, context.workload_index
         present, floor = index.best_effort, index.limits[Knob.CPU_QUOTA].floor
         part = self._shared.part
-        demand = max(cpu.demand, part)
+        demand = max(cpu.limiter.applied, part)
         loops = cpu.loops
         if demand <= 0 and (not loops or loops.safe or loops.is_ruled_out):
             # No service to protect, no data, or another cause: no hold-off time.
             rung.release()
-            if loops.safe and cpu.settings.safe_state is SafeState.FLOOR:
+            if loops.safe and cpu.loops.settings.safe_state is SafeState.FLOOR:
                 rung.set_floor(floor, len(present))
                 return rung.floors(present, self._parents)
             return rung.amounts
@@ -73,7 +73,7 @@ class QuotaGrants:
             squeezed=rung.engaged and demand > 0,
         )
         # What does no harm on the cache channel has no limit where it would hardly be cut for it.
-        spares = cpu.settings.law.spare_harmless and cpu.demand <= 0
+        spares = cpu.loops.settings.law.spare_harmless and cpu.limiter.applied <= 0
         charges = cache.charges if spares else {}
         users = Users(
             number=len(present),
@@ -82,7 +82,7 @@ class QuotaGrants:
             parents=self._parents,
             requests=index.cpu_requests,
             harmless=context.harm.harmless(charges) if charges else frozenset(),
-            steady=part > cpu.demand,
+            steady=part > cpu.limiter.applied,
         )
         amounts = rung.update(
             demand,
@@ -144,8 +144,8 @@ class QuotaGrants:
         """
         cpu, tracker, blame = self._cpu, context.tracker, context.tracker.blame
         demand, others = 1.0, list[Claim]()
-        if cpu.settings.law.cut_by_signal:
-            demand, traffic = cpu.demand, context.usage.of(Channel.CACHE).rates
+        if cpu.loops.settings.law.cut_by_signal:
+            demand, traffic = cpu.limiter.applied, context.usage.of(Channel.CACHE).rates
             others = context.harm.claims(self._shared.part, charges, traffic, tracker.use.cpus)
         own = cpu.loops.charges
         charged = sum(own.values())

@@ -34,7 +34,7 @@ from controller.core.limiters import (
     has_risen,
 )
 from controller.core.loop.channel_loops import ChannelLoops
-from controller.core.settings import KnobLimits, LawSettings
+from controller.core.settings import KnobLimits
 from controller.core.units import NS_PER_SEC
 
 __all__ = ("PacedLimiter", "ReleasePace", "RisePace")
@@ -200,7 +200,6 @@ class PacedLimiter:
         self,
         choice: Demand,
         limits: KnobLimits,
-        law: LawSettings,
         now_ns: int,
         dt_s: float,
         rungs: int = 1,
@@ -215,6 +214,7 @@ class PacedLimiter:
         if self.applied <= 0.0:
             # A tick that comes early begins a squeeze with as much as a usual one.
             dt_s = max(dt_s, self.loops.settings.tick_ns / 1e9)
+        law = self.loops.settings.law
         if law.fast_rise:
             choice = self._raise(choice, limits, dt_s)
         extra, wanted = 0.0, choice.wanted

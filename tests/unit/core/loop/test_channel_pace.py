@@ -76,11 +76,11 @@ def test_the_demand_rises_fast_and_falls_in_spaced_steps() -> None:
         floor=0.05, squeeze_per_s=2.0, release_step=0.1, release_spacing_ns=SECOND_NS
     )
     law = replace(LAW, fast_rise=False, fast_release=False)
-    limiter = PacedLimiter(ChannelLoops(Channel.CPU, make_settings()))
+    limiter = PacedLimiter(ChannelLoops(Channel.CPU, replace(make_settings(), law=law)))
 
     def applied(wanted: float, now_ns: int) -> float:
         demand = replace(limiter.loops.demand, wanted=wanted)
-        limiter.move(demand, limits, law, now_ns, 0.2)
+        limiter.move(demand, limits, now_ns, 0.2)
         return limiter.applied
 
     assert applied(1.0, 0) == pytest.approx(0.4)
@@ -92,12 +92,12 @@ def test_the_demand_rises_fast_and_falls_in_spaced_steps() -> None:
 
 
 def test_a_squeeze_begins_with_a_usual_step_also_in_a_tick_that_comes_early() -> None:
-    limiter = PacedLimiter(ChannelLoops(Channel.CPU, make_settings()))
+    limiter = PacedLimiter(ChannelLoops(Channel.CPU, replace(make_settings(), law=LAW)))
     demand = replace(limiter.loops.demand, wanted=1.0)
     early_s = TICK_NS / 8e9
-    limiter.move(demand, DEFAULT_LIMITS[Knob.CPU_QUOTA], LAW, TICK_NS, early_s)
+    limiter.move(demand, DEFAULT_LIMITS[Knob.CPU_QUOTA], TICK_NS, early_s)
     assert limiter.applied == pytest.approx(0.4)
-    limiter.move(demand, DEFAULT_LIMITS[Knob.CPU_QUOTA], LAW, 2 * TICK_NS, early_s)
+    limiter.move(demand, DEFAULT_LIMITS[Knob.CPU_QUOTA], 2 * TICK_NS, early_s)
     assert limiter.applied == pytest.approx(0.45)
 
 
