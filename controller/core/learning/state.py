@@ -9,7 +9,7 @@ the values differ by little, else the one of the profile.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 import math
 from typing import NamedTuple
 
@@ -92,6 +92,7 @@ def load_number(load: float) -> int:
     return max(-_FURTHEST, min(_FURTHEST, math.floor(_PER_OCTAVE * math.log2(load))))
 
 
+@dataclass(slots=True, eq=False)
 class State:
     """What is learned about one indicator of one service.
 
@@ -101,30 +102,19 @@ class State:
     the caller sets it. The others: see ``LearnedIndicator``.
     """
 
-    __slots__ = (
-        "_scale",
-        "cpu_model",
-        "image",
-        "loads",
-        "margin",
-        "objective",
-        "relation",
-        "taken_ns",
-        "tolerance",
-        "whole",
-    )
+    cpu_model: str
+    image: str
+    tolerance: float
+    loads: dict[int, Normal] = field(default_factory=dict)
+    whole: Normal = field(default_factory=Normal)
+    relation: Relation = field(default_factory=Relation)
+    margin: Margin | None = None
+    objective: float | None = None
+    taken_ns: int = 0
+    _scale: float = field(init=False)
 
-    def __init__(self, cpu_model: str, image: str, tolerance: float) -> None:
-        self.cpu_model = cpu_model
-        self.image = image
-        self.tolerance = tolerance
-        self._scale = math.log(tolerance)
-        self.loads: dict[int, Normal] = {}
-        self.whole = Normal()
-        self.relation = Relation()
-        self.margin: Margin | None = None
-        self.objective: float | None = None
-        self.taken_ns = 0
+    def __post_init__(self) -> None:
+        self._scale = math.log(self.tolerance)
 
     @classmethod
     def restored(cls, past: LearnedIndicator) -> "State":
