@@ -14,21 +14,30 @@ import math
 from operator import attrgetter
 from typing import NamedTuple
 
-from controller.core.harm.disks_in_use import DisksInUse
 from controller.core.indicators.counters import traffic_bytes
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.limiters import SMOOTH_S, smoothing
-from controller.core.model import CgroupId, Channel, QosClass, Snapshot, WorkloadSample
+from controller.core.model import (
+    CgroupId,
+    Channel,
+    DiskRequests,
+    QosClass,
+    Snapshot,
+    WorkloadSample,
+)
 from controller.core.units import NS_PER_SEC
 from controller.core.workload_index import WorkloadIndex
 
-__all__ = ("WANT_DECAY_S", "LinkSide", "ResourceUsage", "UsageTracker")
+__all__ = ("WANT_DECAY_S", "DisksInUse", "LinkSide", "ResourceUsage", "UsageTracker")
 
 # Time constants with which the want of a workload decays to its use. The second one applies while
 # best-effort is squeezed, because then the use says little about the want. It is finite, because
 # the workload may have become harmless.
 WANT_DECAY_S = 30.0
 _DECAY_SQUEEZED_S = 600.0
+# A service uses a disk for so long after its last request was counted. The counts are read once a
+# second, and a service that waits for a disk sends requests to it.
+_RECENT_NS = 10 * NS_PER_SEC
 
 # User, whether it is best-effort, count.
 Count = tuple[Hashable, bool, int]
@@ -122,6 +131,48 @@ class UsageTracker:
             want = self.wants.get(user, rate)
             wants[user] = max(rate, rate + keep * (want - rate))
         self.wants = wants
+
+
+@dataclass(slots=True)
+class DisksInUse:
+    """The disks (``MAJOR:MINOR``) that each workload used recently, stacked ones included.
+
+    Only on the disks that a service uses can best-effort work make it wait.
+    """
+
+    _counts: dict[CgroupId, tuple[DiskRequests, ...]] = field(default_factory=dict)
+    _used_ns: dict[CgroupId, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the requests of any workload are counted."""
+        return bool(self._counts)
+
+    def update(self, samples: Iterable[WorkloadSample], now_ns: int) -> None:
+        """Take the counts of all workloads."""
+        before, self._counts = self._counts, {}
+        used, self._used_ns = self._used_ns, {}
+        for sample in samples:
+            counts = sample.requests_by_disk
+            if counts is None:
+                continue
+            cgroup = sample.cgroup
+            self._counts[cgroup] = counts
+            self._used_ns[cgroup] = used.get(cgroup, {})
+            last = before.get(cgroup)
+            if last is not None and last is not counts:
+                known = dict(last)
+                grown = (disk for disk, count in counts if count > known.get(disk, 0))
+                self._used_ns[cgroup] |= dict.fromkeys(grown, now_ns)
+
+    def of(self, cgroups: Iterable[CgroupId], now_ns: int) -> frozenset[str]:
+        """Return the disks that *cgroups* used recently; empty: none, or they are not measured."""
+        return frozenset(
+            disk
+            for cgroup in cgroups
+            for disk, used_ns in self._used_ns.get(cgroup, {}).items()
+            if now_ns - used_ns < _RECENT_NS
+        )
 
 
 # The counters that a channel's share is computed from, the best measure first.

@@ -1,14 +1,15 @@
 # Copyright The sweetpoint authors
 # SPDX-License-Identifier: Apache-2.0
-"""Best-effort's share of the use of a resource."""
+"""Best-effort's share of the use of a resource, and the disks that services used."""
 
 import pytest
 
-from controller.core.harm.resource_usage import LinkSide, ResourceUsage, UsageTracker
+from controller.core.harm.resource_usage import DisksInUse, LinkSide, ResourceUsage, UsageTracker
 from controller.core.indicators.tracker import IndicatorTracker
 from controller.core.model import (
     CgroupId,
     Channel,
+    DiskRequests,
     LinkSample,
     QosClass,
     Snapshot,
@@ -113,3 +114,36 @@ def test_whether_the_cache_is_measured_or_cpu_time_stands_for_it() -> None:
         snapshot = Snapshot(time_ns=second * SECOND_NS, age_ns=0, workloads=samples)
         usage.update(snapshot, INDEX, {Channel.CACHE: False})
     assert usage.is_measured(Channel.CACHE)
+
+
+def counted(cgroup: CgroupId, **counts: int) -> WorkloadSample:
+    found = tuple(DiskRequests(*each) for each in counts.items())
+    return WorkloadSample(cgroup, requests_by_disk=found)
+
+
+def test_a_disk_is_used_for_ten_seconds_after_its_count_grew() -> None:
+    disks = DisksInUse()
+    assert not disks.is_measured
+    disks.update([counted(WEB, a=5, b=3), counted(BATCH)], 0)
+    assert disks.is_measured
+    assert disks.of([WEB], 0) == frozenset(), "what it used long ago, as far as is known"
+    grown = [counted(WEB, a=6, b=3), counted(BATCH, c=1)]
+    disks.update(grown, SECOND_NS)
+    assert disks.of([WEB], SECOND_NS) == {"a"}
+    assert disks.of([WEB, BATCH], SECOND_NS) == {"a", "c"}
+    for second in range(2, 12):
+        disks.update(grown, second * SECOND_NS)
+    assert disks.of([WEB, BATCH], 11 * SECOND_NS - 1) == {"a", "c"}
+    assert disks.of([WEB, BATCH], 11 * SECOND_NS) == frozenset()
+
+
+def test_a_lower_count_is_a_new_beginning_and_a_lost_workload_is_forgotten() -> None:
+    disks = DisksInUse()
+    disks.update([counted(WEB, a=5)], 0)
+    disks.update([counted(WEB, a=2)], SECOND_NS)
+    assert disks.of([WEB], SECOND_NS) == frozenset()
+    disks.update([counted(WEB, a=3)], 2 * SECOND_NS)
+    assert disks.of([WEB], 2 * SECOND_NS) == {"a"}
+    disks.update([WorkloadSample(WEB)], 3 * SECOND_NS)
+    assert disks.of([WEB], 3 * SECOND_NS) == frozenset()
+    assert not disks.is_measured
