@@ -47,8 +47,7 @@ from controller.core.model import Channel, Mode, Pause, Snapshot, Workload
 from controller.core.settings import Settings
 from controller.core.slow_services import SlowServices
 from controller.core.workload_index import WorkloadIndex
-from controller.core.writes.actions import PlanActions
-from controller.core.writes.isolation import isolation_actions
+from controller.core.writes.actions import PlanActions, isolation_actions
 
 __all__ = ("Planner",)
 

@@ -16,7 +16,15 @@ from controller.core.channels.ladder import TickContext
 from controller.core.decision import Action, Verdict
 from controller.core.explain import reason_of
 from controller.core.knob_comparison import is_stricter
-from controller.core.knob_values import Quota, cpus_of, format_quota, parse_quota, quota_for
+from controller.core.knob_values import (
+    Quota,
+    cpus_of,
+    format_cpuset,
+    format_quota,
+    parse_cpuset,
+    parse_quota,
+    quota_for,
+)
 from controller.core.knobs.grants import GrantValues
 from controller.core.knobs.knob_state import KnobState
 from controller.core.model import (
@@ -34,7 +42,7 @@ from controller.core.workload_index import Service, WorkloadIndex
 from controller.core.writes.io_classes import class_actions
 from controller.core.writes.switches import CookieGate, SchedIdlePolicy
 
-__all__ = ("PlanActions",)
+__all__ = ("PlanActions", "isolation_actions")
 
 
 class PlanActions:
@@ -193,3 +201,32 @@ def _restore_reason(service: Service, original: Quota, current: KnobValue | None
     if (now.quota_us, now.period_us) == (original.quota_us, original.period_us):
         return f"restore cpu.quota: profile {service.profile.name} asks for no larger burst"
     return f"restore cpu.quota: {service.name} is latency-sensitive now"
+
+
+def isolation_actions(
+    index: WorkloadIndex, shared_cpus: str, knobs: KnobState, now_ns: int
+) -> list[Action]:
+    """Return the writes that keep best-effort work on *shared_cpus*; empty: everything goes back.
+
+    kubelet moves containers off the other CPUs only every 10 s, and only those that it knows. No
+    loop moves this knob: it follows ``Snapshot.shared_cpus``.
+
+    A set of another program is narrowed, never widened. Where it has none of *shared_cpus* it
+    stays, because a set may not be empty.
+    """
+    if not shared_cpus:
+        gone = [(each, None) for each in knobs.touched(Knob.CPUSET)]
+        return knobs.limit(Knob.CPUSET, gone, "no CPU belongs to one pod alone", now_ns)
+    values = (
+        (cgroup, _within(shared_cpus, original))
+        for cgroup in sorted(index.cpuset_targets)
+        if (original := knobs.original(*cgroup, Knob.CPUSET)) is not None
+    )
+    reason = f"other CPUs than {shared_cpus} belong to one pod alone"
+    return knobs.limit(Knob.CPUSET, values, reason, now_ns)
+
+
+def _within(shared_cpus: str, original: KnobValue) -> KnobValue | None:
+    theirs, ours = parse_cpuset(original), parse_cpuset(KnobValue(shared_cpus)) or frozenset()
+    both = ours if theirs is None else ours & theirs
+    return format_cpuset(both) if both else None

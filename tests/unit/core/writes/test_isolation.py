@@ -23,7 +23,7 @@ from controller.core.model import (
 )
 from controller.core.planner import Planner
 from controller.core.workload_index import WorkloadIndex
-from controller.core.writes.isolation import isolation_actions
+from controller.core.writes.actions import isolation_actions
 from tests.support.loops.closed_loop import TICK_NS, make_settings
 
 LEVEL = Target(TargetKind.CGROUP, "v2", 1, "/kubepods/besteffort")
