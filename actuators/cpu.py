@@ -24,8 +24,8 @@ from typing import ClassVar, Literal
 
 from actuators.base import Phase, RefusedError
 from actuators.file_knob import CgroupKnob, Step
+from actuators.foreign_values import is_quota_or_doubled
 from actuators.kernfs import Cgroup
-from controller.core.knob_comparison import is_quota_or_doubled
 from controller.core.knob_values import (
     IDLE,
     Quota,

@@ -18,8 +18,9 @@ import logging
 import time
 
 from actuators.base import Actuator
+from actuators.foreign_values import original_after
 from actuators.journal import Journal, JournalError, Record
-from controller.core.knob_comparison import is_managed, is_routine, original_after
+from controller.core.knob_comparison import is_managed, is_routine
 from controller.core.knob_values import write_text
 from controller.core.model import Knob, KnobValue, Target
 

@@ -5,9 +5,9 @@
 from collections.abc import Iterable
 from errno import EINVAL
 
+from actuators.foreign_values import is_quota_or_doubled
 from actuators.ordering import Backoff
 from controller.core.decision import Action, Failure, Outcome
-from controller.core.knob_comparison import is_quota_or_doubled
 from controller.core.model import (
     CgroupId,
     Knob,

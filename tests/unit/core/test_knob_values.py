@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 import pytest
 
-from controller.core.knob_comparison import is_quota_or_doubled, is_stricter, original_after
+from actuators.foreign_values import is_quota_or_doubled, original_after
+from controller.core.knob_comparison import is_stricter
 from controller.core.knob_values import (
     Quota,
     format_bandwidth,
