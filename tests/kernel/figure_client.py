@@ -31,28 +31,36 @@ def main() -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     address, port, request = sys.argv[1:]
     text = request.encode().decode("unicode_escape").encode()
-    with socket.create_connection((address, int(port)), _PATIENCE_S) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while True:
+        # nginx closes a connection after an hour.
+        with socket.create_connection((address, int(port)), _PATIENCE_S) as connection:
+            connection.settimeout(None)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ask(connection, text)
+
+
+def ask(connection: socket.socket, text: bytes) -> None:
+    """Send requests and print figures until the service closes the connection."""
+    connection.sendall(text)
+    size = len(connection.recv(1 << 18))
+    due_s = window_s = time.monotonic()
+    latencies: list[float] = []
+    while True:
+        time.sleep(max(0.0, due_s - time.monotonic()))
         connection.sendall(text)
-        size = len(connection.recv(1 << 18))
-        due_s = window_s = time.monotonic()
-        latencies: list[float] = []
-        while True:
-            time.sleep(max(0.0, due_s - time.monotonic()))
-            connection.sendall(text)
-            left = size
-            while left:
-                count = len(connection.recv(left))
-                if not count:
-                    return
-                left -= count
-            now_s = time.monotonic()
-            latencies.append(now_s - due_s)
-            due_s += _EVERY_S
-            if now_s - window_s >= _WINDOW_S:
-                latencies.sort()
-                print(f"{1e3 * latencies[int(0.99 * len(latencies))]:.3f}", flush=True)
-                window_s, latencies = now_s, []
+        left = size
+        while left:
+            count = len(connection.recv(left))
+            if not count:
+                return
+            left -= count
+        now_s = time.monotonic()
+        latencies.append(now_s - due_s)
+        due_s += _EVERY_S
+        if now_s - window_s >= _WINDOW_S:
+            latencies.sort()
+            print(f"{1e3 * latencies[int(0.99 * len(latencies))]:.3f}", flush=True)
+            window_s, latencies = now_s, []
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tests.kube.client import Json
 from tests.kube.cluster import resources
 from tests.kube.limits import pod_cgroup, quota
 from tests.kube.node_agent import HOG, SERVICE, Agent
-from tests.kube.node_programs import NODE
+from tests.kube.node_programs import NODE, container
 from tests.kube.real_node import RealNode
 from tests.support.waiting import DEADLINE_S
 
@@ -66,6 +66,20 @@ def batch(amounts: Mapping[str, int]) -> Json:
     return {"requests": texts, "limits": texts}
 
 
+def complete(node: RealNode, namespace: str, agent: Agent, folder: Path) -> None:
+    """Let a pod complete; the agent counts it, once it knew the pod."""
+    main = container("main", {}, "until [ -e /out/end ]; do sleep 1; done")
+    main["volumeMounts"] = [{"name": "out", "mountPath": "/out"}]
+    volumes = [{"name": "out", "hostPath": {"path": str(folder)}}]
+    spec = {"restartPolicy": "Never", "containers": [main], "volumes": volumes}
+    node.run_pod(namespace, "short", {}, spec=spec)
+    name = f"{namespace}/short"
+    node.wait("it", lambda: name in {each["name"] for each in agent.status()["workloads"]})
+    assert agent.status()["cluster"]["completed"] == 0
+    (folder / "end").touch()
+    node.wait("its end", lambda: agent.status()["cluster"]["completed"] == 1)
+
+
 def test_batch_pods_share_a_squeeze_by_request_and_keep_to_their_memory(
     node: RealNode, namespace: str, tmp_path: Path
 ) -> None:
@@ -90,6 +104,7 @@ def test_batch_pods_share_a_squeeze_by_request_and_keep_to_their_memory(
         limit = folder / "memory.limit_in_bytes"
         node.wait("its limit", lambda: limit.read_text() == f"{32 * MIB}\n")
         assert take_memory(folder) == -signal.SIGKILL
+        complete(node, namespace, agent, tmp_path)
         for name in (*REQUESTS, "web", "greedy"):
             (status,) = node.pod(namespace, name)["status"]["containerStatuses"]
             assert status["restartCount"] == 0 and "running" in status["state"]
