@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 import math
-from statistics import fmean
 
 from controller.cli.explain_text import lasted
+from controller.cli.trial_text import conditions
 from controller.core.units import NS_PER_SEC, count
 from controller.host.names import printable
 from controller.page.chart import Chart, Series
@@ -183,16 +183,18 @@ def _cells(finding: Finding) -> tuple[str, ...]:
 
 
 def _conditions(pairs: Sequence[Pair], arms: _Arms) -> Table:
-    rows = []
-    for what, unit, name in (
-        ("CPU time of the agent", "CPUs", "agent_cpus"),
-        ("taken by the host", "of the CPU time", "stolen_ratio"),
-    ):
-        blocks = [[getattr(pair, arm) for pair in pairs] for arm in Arm]
-        means = (fmean(getattr(block, name) for block in arm) for arm in blocks)
-        rows.append((what, *(f"{mean:.3f}" for mean in means), unit))
+    blocks = [block for pair in pairs for block in pair]
+    rows = [
+        (what, *(f"{mean:.3f}" for mean in means), unit)
+        for what, unit, name in (
+            ("CPU time of the agent", "CPUs", "agent_cpus"),
+            ("CPU time of services", "CPUs", "service_cpus"),
+            ("taken by the host", "of the CPU time", "stolen_ratio"),
+        )
+        if (means := conditions(blocks, name))
+    ]
     return Table(
-        caption="What the agent cost, and what the machine took from both.",
+        caption="What the agent cost, the load of services, and what the machine took from both.",
         headings=("condition", *arms.values(), "unit"),
         rows=rows,
     )

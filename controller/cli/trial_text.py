@@ -14,10 +14,10 @@ from controller.cli.explain_text import lasted
 from controller.core.units import NS_PER_SEC, count
 from controller.host.names import printable
 from controller.trial.analysis import BEST_EFFORT, Finding, Kind, detectable
-from controller.trial.blocks import Arm, Change, Design, Pair
+from controller.trial.blocks import Arm, Block, Change, Design, Pair
 from controller.trial.noise import block_differences
 
-__all__ = ("announcement", "changed", "lines", "plain", "progress")
+__all__ = ("announcement", "changed", "conditions", "lines", "plain", "progress")
 
 _HISTORY_NS = 24 * 3600 * NS_PER_SEC
 # Findings of indicators, which have no verdict, are many.
@@ -102,13 +102,26 @@ def lines(
     values.sort(key=lambda each: -abs(math.log(each.effect[0])))
     for finding in values[:_MOST_VALUES]:
         yield f"  {_line(finding)}"
-    for field, what in (("agent_cpus", "the agent used"), ("stolen_ratio", "the host took")):
-        enforce, pause = (
-            statistics.fmean(getattr(block, field) for block in blocks if block.arm == arm)
-            for arm in Arm
-        )
-        unit = "CPUs" if field == "agent_cpus" else "of the CPU time"
-        yield f"  {what} {enforce:.3f} and {pause:.3f} {unit}"
+    for field, what, unit in (
+        ("agent_cpus", "the agent used", "CPUs"),
+        ("service_cpus", "services used", "CPUs"),
+        ("stolen_ratio", "the host took", "of the CPU time"),
+    ):
+        if means := conditions(blocks, field):
+            yield f"  {what} {means[0]:.3f} and {means[1]:.3f} {unit}"
+
+
+def conditions(blocks: Sequence[Block], field: str) -> tuple[float, float] | None:
+    """Return the means of *field* over the blocks of each arm; ``None``: it was not measured."""
+    found = [
+        [
+            value
+            for block in blocks
+            if block.arm == arm and (value := getattr(block, field)) is not None
+        ]
+        for arm in Arm
+    ]
+    return (statistics.fmean(found[0]), statistics.fmean(found[1])) if all(found) else None
 
 
 def changed(change: Change, policy: str) -> str:

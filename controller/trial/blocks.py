@@ -135,6 +135,8 @@ class Block:
     ``best_effort_cpus`` is the CPU time of best-effort work per second, ``agent_cpus`` that of the
     agent, ``stolen_ratio`` the part of all CPUs that the hypervisor took. ``work`` is what else
     best-effort work did, by :class:`Work`, in its unit; what is not measured is missing.
+    ``service_cpus`` is the CPU time of services per second, a measure of their load; ``None``: a
+    trial of an earlier version.
     """
 
     arm: Arm
@@ -146,6 +148,7 @@ class Block:
     agent_cpus: float
     stolen_ratio: float
     work: Mapping[str, float] = field(default_factory=dict)
+    service_cpus: float | None = None
 
 
 class Pair(NamedTuple):
@@ -218,8 +221,10 @@ def append(path: Path, pair: Pair, *, anew: bool = False, changes: Sequence[Chan
 
 def _fields(block: Block) -> dict[str, object]:
     fields = asdict(block)
-    if not block.work:  # an earlier version knows none
-        del fields["work"]
+    # An earlier version knows neither of them.
+    for name, nothing in (("work", {}), ("service_cpus", None)):
+        if fields[name] == nothing:
+            del fields[name]
     return fields
 
 
@@ -295,6 +300,7 @@ def _block(fields: dict[str, Any]) -> Block:
         *block.suffered_ratio.values(),
         *block.values.values(),
         *block.work.values(),
+        block.service_cpus or 0.0,
     ]
     _check_numbers(numbers)
     if not 0 <= block.began_s < _LAST_S:

@@ -46,6 +46,7 @@ class Meter:
         self._stolen_ns = _stolen_ns()
         # What best-effort work did, by counter; a counter that is not measured is missing.
         self._done: dict[str, float] = defaultdict(float)
+        self._served_ns = 0.0
         self._values: dict[str, list[float]] = defaultdict(list)
 
     def take(self, page: Page) -> None:
@@ -58,9 +59,10 @@ class Meter:
         if _ran_ns(page) < _ran_ns(self._last):
             raise CounterResetError
         for name in (_ONCPU, *(counter for counter, _ in _COUNTED.values())):
-            done = _done_since(name, page, self._last)
+            done = _done_since(name, QosClass.BE, page, self._last)
             if done is not None:
                 self._done[name] += done
+        self._served_ns += _done_since(_ONCPU, QosClass.LS, page, self._last) or 0.0
         for loop in records(mapping(page.get("plan")).get("loops")):
             value = number(loop.get("value"))
             if value is not None and loop.get("status") == IndicatorStatus.FRESH:
@@ -102,6 +104,7 @@ class Meter:
             agent_cpus=agent_s / measured_s,
             stolen_ratio=stolen_s / measured_s / len(online_cpus()),
             work=dict(self._work(measured_s)),
+            service_cpus=self._served_ns / NS_PER_SEC / measured_s,
         )
 
     def _work(self, measured_s: float) -> Iterator[tuple[Work, float]]:
@@ -143,22 +146,22 @@ def _name(value: object) -> str:
     return text(value, most=_MOST_NAME)
 
 
-def _done_since(name: str, page: Page, last: Page) -> float | None:
-    """Return how far the counter *name* of best-effort workloads went; a new one began at 0.
+def _done_since(name: str, qos: QosClass, page: Page, last: Page) -> float | None:
+    """Return how far the counter *name* of the workloads of *qos* went; a new one began at 0.
 
     ``None``: it is not measured.
     """
-    before, now = _best_effort(name, last), _best_effort(name, page)
+    before, now = _counts(name, qos, last), _counts(name, qos, page)
     if not now:
         return None
     return sum(max(0.0, value - before.get(path, 0.0)) for path, value in now.items())
 
 
-def _best_effort(name: str, page: Page) -> dict[str, float]:
+def _counts(name: str, qos: QosClass, page: Page) -> dict[str, float]:
     return {
         _name(each.get("path")): value
         for each in records(page.get("workloads"))
-        if each.get("qos") == QosClass.BE and (value := number(each.get(name))) is not None
+        if each.get("qos") == qos and (value := number(each.get(name))) is not None
     }
 
 

@@ -71,7 +71,8 @@ def test_a_file_has_all_pairs(tmp_path: Path) -> None:
 def test_a_file_without_other_work_is_that_of_an_earlier_version(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     (plain,) = noisy_pairs(1, 1)
-    done = plain._replace(enforce=replace(plain.enforce, work={Work.NETWORK: 12.5}))
+    more = replace(plain.enforce, work={Work.NETWORK: 12.5}, service_cpus=0.7)
+    done = plain._replace(enforce=more)
     for path, pair in ((first, plain), (second, done)):
         start(path, "node-1", DESIGN)
         append(path, pair)

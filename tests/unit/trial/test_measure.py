@@ -73,11 +73,23 @@ def test_other_work_counts_where_it_is_measured() -> None:
     meter = Meter(Arm.ENFORCE, page(0, **at(None, 1_000_000, 7)), 0.0)
     meter.take(page(5, **at(None, 3_000_000, 7)))
     meter.take(page(10, **at(4_000_000_000, 6_000_000, 8)))
+    # A service without a CPU time has no load that is known.
+    assert meter.block().service_cpus == 0.0
     assert meter.block().work == {
         Work.INSTRUCTIONS: pytest.approx(0.4),
         Work.NETWORK: pytest.approx(0.5),
         Work.PODS: pytest.approx(360.0),
     }
+
+
+def test_the_load_of_services_is_their_cpu_time() -> None:
+    def at(web_s: float) -> dict[str, Any]:
+        web = {"path": "web", "qos": "latency-sensitive", "oncpu_ns": web_s * NS}
+        return {"workloads": [web, *jobs(job=web_s)]}
+
+    meter = Meter(Arm.PAUSE, page(0, **at(3.0)), 0.0)
+    meter.take(page(10, **at(7.0)))
+    assert meter.block().service_cpus == pytest.approx(0.4)
 
 
 def test_outside_a_cluster_no_pod_completes() -> None:
