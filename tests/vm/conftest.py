@@ -26,9 +26,6 @@ TREE = Path(__file__).parents[2]
 # Only a guest that hangs reaches them, also on a busy machine.
 TIMEOUT_S = 5400.0
 SOAK_TIMEOUT_S = 14400.0
-# The guest takes longer than all that runs beside it, so its session has twice the weight of
-# others (sched(7), autogroup), and no more: the agents of other tests need CPUs in time.
-_FIRST = 'echo -3 >/proc/self/autogroup || :; exec "$@"'
 
 
 def in_guest() -> bool:
@@ -66,7 +63,7 @@ def _command(directory: Path) -> Sequence[str]:
     command += f" {PROGRAMS}={shlex.quote(str(_programs()))}"
     command += f" PYTHONDONTWRITEBYTECODE=1 {shlex.quote(sys.executable)} -m pytest -m vm"
     command += f" -p no:cacheprovider -o tmp_path_retention_policy=none @{directory}/ids"
-    return ["sh", "-c", _FIRST, "sh", str(TREE / "tools" / "test-kernel"), "run", command]
+    return [str(TREE / "tools" / "test-kernel"), "run", command]
 
 
 def _environ(directory: Path) -> Mapping[str, str]:
