@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 
-from controller.core.decision import SlowBecause
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
 from tests.kernel.overload import CPU, outweigh
@@ -25,7 +24,7 @@ sched_idle: false
 
 
 class Slow:
-    """The verdicts on ``web`` while an agent runs on *site*; ``seen`` are those of all looks."""
+    """The verdicts on ``web`` while an agent runs on *site*; ``told`` are all that it told."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -37,7 +36,15 @@ class Slow:
         site.config.write_text(observing)
         self.shop = self._add("shop, class: latency-sensitive, profile: nginx")
         self.backup = self._add("backup, class: system")
-        self.seen: set[SlowBecause] = set()
+        self.told: set[str] = set()
+
+    @property
+    def blamed_best_effort(self) -> bool:
+        """Whether a verdict was told that names best-effort work.
+
+        The page also has verdicts of a single moment. They may name a job that wakes up just then.
+        """
+        return any(each.startswith("slow (best-effort ") for each in self.told)
 
     def _add(self, workload: str) -> Path:
         name, text = workload.partition(",")[0], self.site.config.read_text()
@@ -78,10 +85,8 @@ class Slow:
 
     def is_told(self, agent: AgentRun, *texts: str) -> bool:
         """Return whether *agent* told a verdict on ``web`` that begins with one of *texts*."""
-        page = agent.status()
-        found = [each for each in page["plan"]["slow"] if each["service"] == "web"]
-        self.seen |= {SlowBecause(each["because"]) for each in found}
-        told = [each["text"] for each in page["decisions"] if each["subject"] == "web"]
+        told = [each["text"] for each in agent.status()["decisions"] if each["subject"] == "web"]
+        self.told.update(told)
         return any(each.startswith(f"slow ({text}") for each in told for text in texts)
 
 

@@ -14,7 +14,6 @@ import time
 
 import pytest
 
-from controller.core.decision import SlowBecause
 from controller.core.units import NS_PER_SEC
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.loads import Load, loads
@@ -57,7 +56,7 @@ def test_more_load_than_ever_while_it_was_well(slow: Slow) -> None:
         assert not slow.is_told(agent, "")
         figure.value_ms = 80
         more.work_until("own-load", lambda: slow.is_told(agent, "own-load): it uses "))
-        assert SlowBecause.BEST_EFFORT not in slow.seen
+        assert not slow.blamed_best_effort
         assert agent.stop() == 0
 
 
@@ -102,7 +101,7 @@ def test_a_host_that_takes_the_cpus(slow: Slow) -> None:
     ):
         agent.ready()
         slow.wait_for("host): CPUs stood still or were taken for ", agent)
-        assert SlowBecause.BEST_EFFORT not in slow.seen
+        assert not slow.blamed_best_effort
         assert agent.stop() == 0
 
 

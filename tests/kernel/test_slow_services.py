@@ -4,7 +4,6 @@
 
 import pytest
 
-from controller.core.decision import SlowBecause
 from tests.kernel.agent import AgentRun, Site
 from tests.kernel.explaining import Explain
 from tests.kernel.slow import Slow, pushing
@@ -29,8 +28,9 @@ def test_work_that_makes_a_service_wait(slow: Slow, capsys: pytest.CaptureFixtur
         slow.wait_for(f"other-work {site.path(site.bystander)}", agent, site.bystander)
         slow.wait_for("other-work backup", agent, slow.backup)
         slow.wait_for("another-service shop", agent, slow.shop)
-        assert SlowBecause.BEST_EFFORT not in slow.seen
+        assert not slow.blamed_best_effort
         slow.wait_for("best-effort batch:one", agent, site.batch[0])
+        assert slow.blamed_best_effort
         assert agent.stop() == 0
     told = Explain(site, capsys).text("web")
     assert "slow (another-service shop): " in told and "slow (best-effort batch:one): " in told
